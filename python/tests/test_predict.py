@@ -1036,6 +1036,28 @@ def test_processes_that_the_script_starts_are_predicted_too():
     assert found.out.count("0+") == 5 and "(ForkProcess-" in found.err, found.out + found.err
 
 
+FAILING = """
+import multiprocessing, subprocess, sys, torch
+def work(end):
+    torch.ones(1 << 26, dtype=torch.uint8, device="cuda")
+    exec(end)
+if __name__ == "__main__":
+    for end in ["pass", "raise ValueError('bad')", "sys.exit(3)"]:
+        child = multiprocessing.get_context("spawn").Process(target=work, args=(end,))
+        child.start()
+        child.join()
+        subprocess.run([sys.executable, "-c", f"import sys, job; job.work({end!r})"])
+"""
+
+
+def test_a_process_of_the_script_that_fails_gets_no_recommendation():
+    found = predict(FAILING, environment={"PYTHONPATH": os.pathsep.join([".", os.environ.get("PYTHONPATH", "")])})
+    ends = sorted(str(rank["error"]) for rank in found.json["ranks"])
+    assert ends == ["None"] * 2 + ["ValueError: bad"] * 2 + ["it ended by sys.exit(3)"] * 2, ends
+    assert found.code == 1 and found.out.count("failed in step 1: ValueError") == 2, found.out
+    assert all(bool(rank["allocators"]) == (rank["error"] is None) for rank in found.json["ranks"]), found.out
+
+
 def test_steps_end_a_child_of_the_script_too():
     wrapped = MLP.replace("\n", "\n    ").replace("options = argparse", "import sys; sys.argv = ['job']\n    options = argparse")
     spawns = f"import torch.multiprocessing as mp\ndef work(rank):{wrapped}\nif __name__ == '__main__': mp.spawn(work)\n"

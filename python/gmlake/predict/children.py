@@ -20,12 +20,13 @@ import glob
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .facts import Facts
 from .order import Job
@@ -33,13 +34,15 @@ from .order import Job
 if TYPE_CHECKING:
     from types import FrameType, ModuleType
 
-    from .job import Watched
+    from .job import Ending, Watched
 
 # What a child is told: the job of its parent. A script that is predicted sees these two variables.
 TOLD, PATH = "GMLAKE_PREDICT_CHILD", "PYTHONPATH"
 POST = "GMLAKE_GPU_POST"
 
 SITE = Path(__file__).with_name("site")
+
+OF_SIGNALS = 128  # exit codes from here on say which signal ended a process
 
 PATIENCE = 20  # seconds for children to end after the script has
 
@@ -60,6 +63,7 @@ def prepare(job: Job, watched: Watched) -> None:
         os.makedirs(post(job.stem), exist_ok=True)
         os.environ[POST] = post(job.stem)
     os.register_at_fork(after_in_child=begin_watch)
+    note_exits(job.stem)
 
 
 def post(stem: str) -> str:
@@ -68,7 +72,9 @@ def post(stem: str) -> str:
 
 
 def watch() -> None:
-    """Watches this process, if it is a child of a job's, and those that it forks."""
+    """Watches this process, if it is a child of a job's, and those that it starts."""
+    if told := os.environ.get(TOLD):
+        note_exits(Job.from_json(told).stem)
     begin_watch()
     os.register_at_fork(after_in_child=begin_watch)
 
@@ -102,6 +108,7 @@ class Child:
         self._stem = f"{job.stem}.child.{self._pid}"
         self._watched: Watched | None = None
         self._begin = time.monotonic()
+        self._handled = sys.exc_info()[1]  # the parent's, where it forks while it handles one
 
     def wait_for_gpu(self, torch: ModuleType) -> None:
         """Records from the first request on. In a process that was forked the parent's recorder does."""
@@ -120,8 +127,15 @@ class Child:
         """Has the facts written at this process's end, by whichever way it comes."""
         import multiprocessing.util
 
-        atexit.register(self.write)
-        multiprocessing.util.Finalize(None, self.write, exitpriority=-100)
+        atexit.register(self.end)
+        multiprocessing.util.Finalize(None, self.end, exitpriority=-100)
+
+    def end(self) -> None:
+        """This process ends, by itself or by an exception."""
+        from .job import DONE, Ending, ending_of
+
+        error = uncaught()
+        self.write(Ending(DONE) if error in (None, self._handled) else ending_of(error))
 
     def begin(self) -> None:
         """The GPU is in use from now on."""
@@ -135,27 +149,60 @@ class Child:
 
     def finished(self) -> None:
         """As many steps are done as were asked for: the process ends well."""
-        self.write()
+        from . import job
+
+        self.write(job.Ending(job.FINISHED))
         os._exit(0)
 
     def terminated(self, number: int, _frame: FrameType | None) -> None:
         """What a polite request to end does."""
-        self.write()
+        from . import job
+
+        self.write(job.Ending(job.DONE))
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
-    def write(self) -> None:
+    def write(self, ending: Ending) -> None:
         """Writes the facts, once."""
         if os.getpid() != self._pid or self._watched is None or not os.path.exists(self._stem + ".begun"):
             return
         if self._job.order.serve:
             return  # the server's own functions say what counts, and its budget is always used up
-        from .job import DONE, Ending
-
         watched, self._watched = self._watched, None
         seconds = time.monotonic() - self._begin
-        facts = replace(watched.facts(Ending(DONE)), seconds=seconds, command=command())
+        facts = replace(watched.facts(ending), seconds=seconds, command=command())
         facts.write(self._stem + ".facts.json")
+
+
+def uncaught() -> BaseException | None:
+    """The exception by which this process ends: on its way through `multiprocessing`, or printed by Python already."""
+    error = sys.exc_info()[1] or getattr(sys, "last_value", None)
+    while isinstance(error, SystemExit) and error.code and error.__context__:
+        error = error.__context__  # what `torch.multiprocessing.spawn` makes an exit of
+    return None if isinstance(error, KeyboardInterrupt) else error
+
+
+def note_exits(stem: str) -> None:
+    """Has the exit codes of failed children noted that `subprocess` waits for: no child knows its own at its end."""
+    handle = subprocess.Popen._handle_exitstatus  # type: ignore[attr-defined]
+
+    def note(process: subprocess.Popen[Any], *given: Any, **named: Any) -> None:
+        handle(process, *given, **named)
+        base = f"{stem}.child.{process.pid}"
+        if 0 < process.returncode < OF_SIGNALS and os.path.exists(base + ".begun"):
+            Path(base + ".code").write_text(str(process.returncode))
+
+    subprocess.Popen._handle_exitstatus = note  # type: ignore[attr-defined]
+
+
+def exit_of(base: str) -> str | None:
+    """How a child ended that was noted to have failed."""
+    noted = Path(base + ".code")
+    if not noted.exists():
+        return None
+    code = noted.read_text()
+    noted.unlink()
+    return f"it ended by sys.exit({code})"
 
 
 def command() -> str:
@@ -208,7 +255,8 @@ def read(stem: str) -> list[Facts]:
         if pid in lost:
             found.append(Facts(error="it was killed before it left its recording", command="a child"))
             continue
-        found.append(replace(Facts.read(base + ".facts.json"), snapshot=base + ".pickle"))
+        facts = Facts.read(base + ".facts.json")
+        found.append(replace(facts, snapshot=base + ".pickle", error=facts.error or exit_of(base)))
         os.unlink(base + ".facts.json")
     # Those that begin together begin in any order.
     return sorted(found, key=lambda facts: facts.command or "")

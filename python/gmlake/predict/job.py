@@ -163,24 +163,32 @@ def run(order: Order, left: list[object]) -> Ending:
     return Ending(DONE)
 
 
-def end_by(error: BaseException, order: Order) -> Ending:
-    """How a script ended that did not come to its end; shows an exception's traceback."""
+def ending_of(error: BaseException) -> Ending:
+    """How a script ended that did not come to its end."""
     if isinstance(error, Finished):
         return Ending(FINISHED)
     if isinstance(error, SystemExit):
         if error.code in (None, 0):
             return Ending(DONE)
-        if not isinstance(error.code, int):
-            print(error.code, file=sys.stderr)
         return Ending(EXITED, f"it ended by sys.exit({error.code!r})")
-    place = begin_of_script(error.__traceback__)
     last = traceback.format_exception_only(type(error), error)[-1].strip().splitlines()[0]
+    return Ending(FAILED, last)
+
+
+def end_by(error: BaseException, order: Order) -> Ending:
+    """The same; shows what Python would have shown of it, such as an exception's traceback."""
+    ending = ending_of(error)
+    if isinstance(error, SystemExit) and ending.error and not isinstance(error.code, int):
+        print(error.code, file=sys.stderr)
+    if ending.ended != FAILED:
+        return ending
+    place = begin_of_script(error.__traceback__)
     if place is None and isinstance(error, ImportError):
         return Ending(FAILED, problem=f"-m {order.script}: {error}")
     # As Python would have for the script alone, without our frames.
     sys.stdout.flush()
     traceback.print_exception(type(error), error, place)
-    return Ending(FAILED, last)
+    return ending
 
 
 def begin_of_script(place: TracebackType | None) -> TracebackType | None:

@@ -66,8 +66,8 @@ def processes_of(rank: int, facts: Facts, others: Bounds) -> list[Rank]:
 
 
 def is_doomed(facts: Facts) -> bool:
-    """Whether a script failed that had read values which nobody computed."""
-    return facts.error is not None and facts.oom_step is None and bool(facts.unknown_reads)
+    """Whether a process failed that had read values which nobody computed."""
+    return any(each.error is not None and each.oom_step is None and each.unknown_reads for each in [facts, *facts.processes])
 
 
 def otherwise_run(workshop: Workshop, task: Task, files: Files, failed: list[Facts]) -> tuple[Task, list[Facts]]:
@@ -83,7 +83,7 @@ def otherwise_run(workshop: Workshop, task: Task, files: Files, failed: list[Fac
         with open(os.devnull, "w") as nowhere:
             unseen = Unseen(f"{folder}/again", nowhere)
             found = workshop.run(replace(other, events=events), unseen)
-        if not any(facts.error for facts in found):
+        if not any(each.error for facts in found for each in [facts, *facts.processes]):
             for rank, facts in zip(task.ranks.ranks, found):
                 for each in [facts, *facts.processes]:
                     move(each, unseen.stem(rank), files.stem(rank))
