@@ -179,6 +179,12 @@ def test_a_number_is_varied_once():
     assert len(grid.configurations(["n=8,9", "version=1.1,1.10"])) == 4
 
 
+def test_a_grid_fails_where_all_run_out_of_memory_or_one_fails_otherwise():
+    runs, full, fails = Rank(0, None, requests=1), Rank(0, None, requests=1, oom_step=1), Rank(0, None, requests=1, error="no")
+    for ranks, code in [([runs, runs], 0), ([runs, full], 0), ([full, full], 1), ([runs, fails], 1), ([full, fails], 1)]:
+        assert grid.code([Configuration({"n": "1"}, [], [rank]) for rank in ranks]) == code, ranks
+
+
 def test_series_are_by_the_first_number():
     found = grid.configurations(["a=1,2,x", "b=u,v"])
     assert [(each.mark, len(each.members)) for each in series.series_of([Configuration(v, [], []) for v in found])] == [

@@ -146,7 +146,13 @@ def main(given: argparse.Namespace, workshop: Workshop, task: Task, points: list
         print(f"gmlake: {note}", file=sys.stderr)
     if unwritten:
         raise unwritten[0]
-    return 1 if any(reason(each) and not out_of_memory(each) for each in found) else 0
+    return code(found)
+
+
+def code(found: Sequence[Configuration]) -> int:
+    """The exit code. Which configurations run out of memory is the answer to the question, unless all do."""
+    failed = any(reason(each) and not out_of_memory(each) for each in found)
+    return 1 if failed or all(map(out_of_memory, found)) else 0
 
 
 def failures(found: Iterable[Configuration]) -> list[str]:

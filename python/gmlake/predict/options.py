@@ -29,8 +29,9 @@ examples:
 
 All options of predict stand before SCRIPT; what follows is the script's own.
 Exit codes: 0 the script ran to its end or to --steps, or the server starts;
-1 it failed (out of memory included) or requested no GPU memory, or the server
-does not fit; 2 wrong usage or input.
+1 it or a process of its own failed (out of memory included), it requested no
+GPU memory, or the server does not fit; 2 wrong usage or input. With --vary a
+configuration that runs out of memory is a result: 1 only if all do.
 """
 
 
