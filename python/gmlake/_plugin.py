@@ -174,7 +174,7 @@ def _first_device() -> int:
     """The GPU that this process will use first, by the convention of the launchers."""
     local = os.environ.get("LOCAL_RANK", "0")
     visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    return int(local) if local.isdigit() and (not visible or int(local) < len(visible)) else 0
+    return int(local) if local.isdecimal() and (not visible or int(local) < len(visible)) else 0
 
 
 HOOKS = {

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
+LEAST = 1 << 20  # bytes; where less is meant, a unit was forgotten
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 def parse(text: str) -> int:
     """Bytes of a size such as 80GiB; ValueError if it is none, or zero."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.strip(), re.IGNORECASE)
-    if not found or not float(found[1]):
+    if not found or not 0 < float(found[1]) < float("inf"):
         raise ValueError(f"{text}: write a size such as 80GiB")
     return int(float(found[1]) * UNITS[found[2].lower()])
 

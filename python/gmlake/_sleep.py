@@ -40,17 +40,17 @@ def _call(name: str, *arguments: object) -> int:
 
 def _names(tags: Tags) -> ctypes.c_char_p:
     names = [tags] if isinstance(tags, str) else list(tags or [])
-    wrong = [name for name in names if not name or "," in name]
+    wrong = [name for name in names if not isinstance(name, str) or not name or "," in name]
     if wrong:
-        raise ValueError(f"gmlake: invalid tag {wrong[0]!r}; a tag is not empty and has no comma")
+        raise ValueError(f"gmlake: invalid tag {wrong[0]!r}; a tag is a text, is not empty and has no comma")
     return ctypes.c_char_p(",".join(names).encode())
 
 
 @contextlib.contextmanager
 def tag(name: str) -> Iterator[None]:
     """What this thread puts on a GPU inside the block has memory of its own, which can sleep by itself."""
+    _names([name])
     _mount()
-    _names(name)
     library = _plugin.library()
     library.gmlake_tag.restype = library.gmlake_use_tag.restype = ctypes.c_uint32
     before = library.gmlake_use_tag(library.gmlake_tag(ctypes.c_char_p(name.encode())))

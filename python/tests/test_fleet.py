@@ -225,6 +225,11 @@ def test_a_grid_has_a_folder_for_each_configuration():
     homes = predictions.homes_of("/out", predictions.grid_of({"data": ["a/b", "a_b"]}))
     assert homes == ["/out/data=a_b", "/out/data=a_b-2"], homes
     raises("given twice", predictions.grid_of, {"data": [8, "8"]})
+
+
+def test_options_that_no_task_can_have_are_refused():
+    for options, text in [(["--vary", "n=1,2"], "--vary does not work in a fleet; use vary={...}"), ("--json=x", "--json")]:
+        raises(text, gmlake.fleet.predict, "job.py", out="out", options=options, engine="local")
     raises("out=DIR", gmlake.fleet.predict, "train.py")
 
 

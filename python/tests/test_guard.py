@@ -58,7 +58,8 @@ class Guarded:
 
 def test_tolerances():
     assert command.tolerance_of("1%") == (True, 0.01) and command.tolerance_of("64MiB") == (False, 64 << 20)
-    assert command.tolerance_of("0") == (False, 0)
+    assert command.tolerance_of("0") == (False, 0) and command.tolerance_of("64B") == (False, 64)
+    raises("--tolerance 64: a size needs a unit; write 64MiB, or 64B for bytes", command.tolerance_of, "64")
     for text in ["", "%", "-1%", "nan%", "inf%", "much"]:
         raises("--tolerance", command.tolerance_of, text)
     for before, after, reply, beyond in [

@@ -20,6 +20,7 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
+import gmlake
 import gmlake.fleet
 from gmlake import __main__ as program
 from gmlake import measure
@@ -128,6 +129,15 @@ def test_sizes_are_binary():
         assert f"--memory: {text}: write a size such as 80GiB, or 'unlimited'" in done.stderr, done.stderr
 
 
+def test_a_wrong_tag_is_told_of():
+    for name in [None, "", "a,b", 3]:
+        try:
+            with gmlake.tag(name):
+                raise AssertionError(name)
+        except ValueError as error:
+            assert f"invalid tag {name!r}" in str(error), error
+
+
 def test_an_order_travels_as_it_is():
     given = order.Order(
         "a.py", ["--lr", "1e-3"], "H200", None, 2, "table.csv", 3, "ones", "W2", "off", "x:1", False, True, False, True,
@@ -214,10 +224,16 @@ def test_ranks_come_from_options_or_torchrun():
     assert options.ranks_of(Given) == Ranks(4, [0, 1, 2, 3], True, False, 8, True)
     Given.ranks = "4"
     raises("no rank 4; the last of 4 is 3", options.ranks_of, Given)
+    Given.ranks = "\N{SUPERSCRIPT TWO}"
+    raises("expected numbers such as 0,1", options.ranks_of, Given)
     Given.world, Given.ranks = None, None
     os.environ.update(RANK="2", WORLD_SIZE="4", LOCAL_WORLD_SIZE="2")
     try:
         assert options.ranks_of(Given) == Ranks(4, [2], False, True, 2, True)
+        os.environ["WORLD_SIZE"] = "2"
+        raises("RANK=2 and WORLD_SIZE=2 in the environment: there is no such rank", options.ranks_of, Given)
+        os.environ["RANK"] = "x"
+        raises("RANK=x in the environment: expected a number", options.ranks_of, Given)
     finally:
         for name in ["RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"]:
             del os.environ[name]
@@ -580,6 +596,20 @@ def refused(folder, *words, script="print('ran')"):
     assert done.returncode == 2 and not done.stdout and len(done.stderr.splitlines()) == 1, (words, done)
     assert Path(folder, "job.py").read_text() == script
     return done.stderr.removeprefix("gmlake: ").strip()
+
+
+def test_a_size_without_its_unit_is_refused():
+    with tempfile.TemporaryDirectory() as folder:
+        for words, text in [
+            ("--memory 80", "--memory: 80 B is less than any GPU has; write a unit, such as 80GiB"),
+            ("--memory 7KiB", "--memory: 7.00 KiB is less than any GPU has; write a unit, such as 80GiB"),
+            ("--memory 99999999999999999999GiB",
+             "argument --memory: 99999999999999999999GiB: write at most 4096.00 GiB, or 'unlimited'; see"),
+            ("--gpus 1000000", "argument --gpus: 1000000: a machine of the virtual GPU has at most 64; see"),
+            ("--per-node 65", "argument --per-node: 65: a machine of the virtual GPU has at most 64; see"),
+        ]:
+            found = refused(folder, "predict", *words.split(), "job.py")
+            assert found.startswith(text), (words, found)
 
 
 def test_files_that_cannot_be_written_are_told_of_before_the_run():
@@ -1296,6 +1326,20 @@ def test_a_rank_alone_receives_no_garbage():
     with tempfile.TemporaryDirectory() as folder:
         found = Answer(folder, ALONE, "--world", "2", "--ranks", "0,1")
     assert [rank["error"] for rank in found.json["ranks"]] == [None, None], found.err
+
+
+LEAVES = """\
+import os, time
+if os.environ["RANK"] == "1":
+    raise ValueError("no")
+time.sleep(60)
+"""
+
+
+def test_a_rank_that_is_ended_for_another_says_so():
+    found = predict(LEAVES, "--world", "2", "--ranks", "all")
+    errors = [rank["error"] for rank in found.json["ranks"]]
+    assert errors == ["it was ended 10 seconds after another rank had failed", "ValueError: no"], found.err
 
 
 APART = """\

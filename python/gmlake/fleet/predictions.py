@@ -26,12 +26,17 @@ from .shard import listed, place
 from .wishes import PredictWishes, check
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from typing_extensions import Unpack
 
     from . import wishes as types
 
+# Options of the command that a task cannot have.
+INSTEAD = {
+    "--vary": "use vary={...}", "--ranks": "use ranks=[...]", "--out": "use out=DIR", "--json": "use Predictions.rows",
+    "--serve": "run python -m gmlake predict --serve", "-m": "use module=True",
+}
 WRONG = 2  # the exit code of wrong usage
 ASIDE = ".part-"  # how the folder of a task begins that is under way
 NUMBERS = ("reserved_peak_bytes", "reserved_peak_bytes_low", "reserved_peak_bytes_high", "active_peak_bytes",
@@ -79,6 +84,7 @@ def predict(
     Returns `Predictions`. A script that fails is a row with its error.
     """
     check("predict", PredictWishes, wishes)
+    check_options(listed(wishes.get("options", ())))
     if out is None:
         raise Problem("predict: name a folder for the snapshots with out=DIR")
     tasks = tasks_of(script, listed(arguments), grid_of(vary or {}), place(out), wishes)
@@ -87,6 +93,14 @@ def predict(
     for left in Path(place(out)).glob(f"**/{ASIDE}*"):
         shutil.rmtree(left, ignore_errors=True)
     return Predictions(place(out), uniform([row for rows in found if rows for row in rows]), failed)
+
+
+def check_options(options: Iterable[str]) -> None:
+    """Fails where an option of the command is one that each task has of its own, or that no task has."""
+    for option in (text.partition("=")[0] for text in options):
+        instead = INSTEAD.get(option)
+        if instead:
+            raise Problem(f"predict: options: {option} does not work in a fleet; {instead}")
 
 
 def tasks_of(

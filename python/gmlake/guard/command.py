@@ -137,9 +137,12 @@ def tolerance_of(text: str) -> Tolerance:
     try:
         if text.endswith("%") and 0 <= float(text[:-1]) < float("inf"):
             return Tolerance(True, float(text[:-1]) / 100)
-        return Tolerance(False, 0 if text == "0" else _sizes.parse(text))
+        size = 0 if text == "0" else _sizes.parse(text)
     except ValueError:
         raise Problem(f"invalid --tolerance {text}; expected a share such as 1%, or a size such as 64MiB") from None
+    if size and size < _sizes.LEAST and text.strip().isdecimal():
+        raise Problem(f"--tolerance {text}: a size needs a unit; write {text.strip()}MiB, or {text.strip()}B for bytes")
+    return Tolerance(False, size)
 
 
 def predicted(given: argparse.Namespace) -> tuple[Baseline, list[str]]:

@@ -8,9 +8,10 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from .. import _sizes
 from . import Problem, scenario
 from .library import UNLIMITED
-from .order import GPU, OUTPUT, SCRIPT, SERVER, Order, Ranks, count
+from .order import GPU, OUTPUT, SCRIPT, SERVER, Order, Ranks, count, gpus
 from .serving import given as server
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def add_ranks(group: argparse._ActionsContainer) -> None:
            "[default: a script without ranks]")
     option("--ranks", metavar="0,1|all", help="ranks to predict: these, each alone, or all together "
            "[default: 0]")
-    option("--per-node", type=count, default=8, metavar="N", help="GPUs in each machine "
+    option("--per-node", type=gpus, default=8, metavar="N", help="GPUs in each machine "
            "[default: 8]")
 
 
@@ -99,6 +100,8 @@ def order_of(given: argparse.Namespace, cards: Sequence[str]) -> Order:
         raise Problem("--step-ms works only with --requests")
     if not order.module and not os.path.exists(order.script):
         raise Problem(f"{order.script}: no such file")
+    if order.memory is not None and order.memory < _sizes.LEAST:
+        raise Problem(f"--memory: {_sizes.show(order.memory)} is less than any GPU has; write a unit, such as 80GiB")
     for table in order.workspaces.split(",") if order.workspaces else []:
         check(table)
     if order.routing:
@@ -138,7 +141,7 @@ def ranks_of(given: argparse.Namespace) -> Ranks:
     if given.ranks == "all":
         return Ranks(world, list(range(world)), True, False, given.per_node, True)
     listed = (given.ranks or "0").split(",")
-    if not all(text.strip().isdigit() for text in listed):
+    if not all(text.strip().isdecimal() for text in listed):
         raise Problem(f"invalid --ranks {given.ranks}; expected numbers such as 0,1, or 'all'")
     ranks = sorted({int(text) for text in listed})
     if ranks[-1] >= world:
@@ -153,9 +156,19 @@ def launched(given: argparse.Namespace) -> Ranks:
         raise Problem("--ranks does not work under torchrun, which sets the rank")
     if given.vary:
         raise Problem("--vary does not work under torchrun; use --world N --ranks all")
-    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", world))
+    rank, world = number("RANK"), number("WORLD_SIZE")
+    if rank >= world:
+        raise Problem(f"RANK={rank} and WORLD_SIZE={world} in the environment: there is no such rank; --world N ignores them")
+    local = number("LOCAL_WORLD_SIZE") if "LOCAL_WORLD_SIZE" in os.environ else world
     return Ranks(world, [rank], False, True, local, True)
+
+
+def number(name: str) -> int:
+    """What a launcher has set."""
+    text = os.environ[name]
+    if not text.isdecimal():
+        raise Problem(f"{name}={text} in the environment: expected a number, as torchrun sets it; --world N ignores it")
+    return int(text)
 
 
 def events_of(given: argparse.Namespace, ranks: Ranks) -> str:

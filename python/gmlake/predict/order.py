@@ -26,14 +26,24 @@ ASSUMED = ["zeros", "ones", "random"]
 
 # What is computed: integers; with all else but gradients, so that weights stay as they begin; all; nothing.
 VALUES = INTEGERS, FORWARD, REAL, OFF = "integers", "forward", "real", "off"
+MOST_GPUS = 64  # as crates/virtual-gpu/src/gpu.rs has it
+
 COMPUTED = {FORWARD, REAL}  # even floats
 
 
 def count(text: str) -> int:
     """A whole number, at least one."""
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text}: write a number such as 4")
     return int(text)
+
+
+def gpus(text: str) -> int:
+    """A number of GPUs in one machine."""
+    found = count(text)
+    if found > MOST_GPUS:
+        raise argparse.ArgumentTypeError(f"{text}: a machine of the virtual GPU has at most {MOST_GPUS}")
+    return found
 
 
 def milliseconds(text: str) -> float:
@@ -51,9 +61,12 @@ def size(text: str) -> int:
     if text == "unlimited":
         return UNLIMITED
     try:
-        return _sizes.parse(text)
+        found = _sizes.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{error}, or 'unlimited'") from error
+    if found > UNLIMITED:
+        raise argparse.ArgumentTypeError(f"{text}: write at most {_sizes.show(UNLIMITED)}, or 'unlimited'")
+    return found
 
 
 def _option(group: str, *words: str, **more: Any) -> Any:
@@ -78,7 +91,7 @@ class Order:
         help="memory of the GPU, such as 80GiB, or 'unlimited' [default: the card's]",
     )
     gpus: int | None = _option(
-        GPU, "--gpus", type=count, metavar="N",
+        GPU, "--gpus", type=gpus, metavar="N",
         help="how many GPUs the script sees [default: one, or one for each rank of a node]",
     )
     workspaces: str | None = _option(

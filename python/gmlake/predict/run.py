@@ -156,6 +156,7 @@ class Child:
         # The script's output is a message of ours: standard output is for the answer.
         shown = sys.stderr if output is None else output
         self._begin, self.limit = time.monotonic(), ENDLESS
+        self._why: str | None = None
         self._process = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=shown, stderr=shown,
             start_new_session=job.order.serve,
@@ -177,9 +178,10 @@ class Child:
         """Whether it ended, and not well."""
         return not self.is_running() and self._process.returncode != 0
 
-    def end(self) -> None:
-        """Ends the process, by force if need be."""
+    def end(self, why: str | None = None) -> None:
+        """Ends the process, by force if need be; `why` is the error of its facts if it leaves none."""
         if self.is_running():
+            self._why = why
             self._process.terminate()
             try:
                 self._process.wait(2)
@@ -199,7 +201,7 @@ class Child:
 
     def _read(self) -> Facts:
         if not os.path.exists(self._job.facts):
-            return Facts(error=death(self._process.returncode))
+            return Facts(error=self._why or death(self._process.returncode))
         facts = Facts.read(self._job.facts)
         os.unlink(self._job.facts)
         if facts.problem:
@@ -225,7 +227,7 @@ def give_time(children: Sequence[Child]) -> None:
     while time.monotonic() < limit and not all(child.is_done() for child in children):
         time.sleep(0.02)
     for child in children:
-        child.end()
+        child.end(f"it was ended {GRACE} seconds after another rank had failed")
 
 
 def death(code: int) -> str:
