@@ -655,6 +655,34 @@ def test_run_says_in_a_line_what_it_cannot_do():
             assert refused(folder, "run", *words.split()) == text, words
 
 
+ONE = "import torch\ntorch.ones(1 << 20, device='cuda')\n"
+
+
+def test_allocators_that_cannot_be_recorded_are_told_of_in_a_line():
+    outside = "import torch.cuda.memory as m\nm.change_current_allocator(m.CUDAPluggableAllocator({}, 'free', 'free'))\n"
+    for script, words, environment, text in [
+        (ONE, ["--conf", "backend:cudaMallocAsync"], {}, "predict cannot record backend:cudaMallocAsync"),
+        (ONE, [], {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, "unset PYTORCH_NO_CUDA_MEMORY_CACHING"),
+        (outside.format(repr(library.find())) + ONE, [], {}, "an allocator from outside (CUDAPluggableAllocator)"),
+    ]:
+        found = predict(script, *words, environment=environment)
+        (line,) = [line for line in found.err.splitlines() if line.startswith("gmlake: ")]
+        assert found.code == 2 and text in line and "Traceback" not in found.err, found.err
+
+
+def test_gpus_that_the_script_hides_are_missing():
+    hides = "import os\nos.environ['CUDA_VISIBLE_DEVICES'] = ''\n"
+    found = predict(hides + ONE)
+    assert found.code == 1 and "No CUDA GPUs are available: the script has hidden them" in found.rank["error"], found.err
+    found = predict(ONE + hides)
+    assert found.code == 0 and found.rank["requests"] == 1, found.err
+
+
+def test_there_is_nothing_to_watch_on_the_virtual_gpu():
+    found = predict("import gmlake\ngmlake.watch()\n" + ONE)
+    assert found.code == 0 and found.err.count("there is nothing to watch on the virtual GPU") == 1, found.err
+
+
 def test_bad_ends_are_told_of_in_a_line():
     for script, code, text in [
         ("import sys; sys.exit(3)", 1, "it ended by sys.exit(3)"),

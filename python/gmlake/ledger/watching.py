@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 from .. import _plugin
+from ..predict import library
 
 BUSY = 39  # CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
 
@@ -27,6 +28,10 @@ def watch() -> None:
     which a process has one user: PyTorch's profiler sees no kernels after this. It takes 12 MiB of the GPU.
     """
     if State.on:
+        return
+    if library.is_virtual():
+        print("gmlake: watch: there is nothing to watch on the virtual GPU; its answer counts what libraries request",
+              file=sys.stderr, flush=True)
         return
     code = _plugin.library().gmlake_watch(cupti().encode())
     if code:

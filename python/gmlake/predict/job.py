@@ -19,7 +19,7 @@ from . import children, compiling, ends, library, others
 from .categories import Categories
 from .facts import Facts
 from .order import Job, Order
-from .recorder import Recorder
+from .recorder import Recorder, Unrecorded
 from .steps import Finished, Steps
 
 if TYPE_CHECKING:
@@ -167,6 +167,8 @@ def ending_of(error: BaseException) -> Ending:
     """How a script ended that did not come to its end."""
     if isinstance(error, Finished):
         return Ending(FINISHED)
+    if isinstance(error, Unrecorded):
+        return Ending(FAILED, problem=str(error))
     if isinstance(error, SystemExit):
         if error.code in (None, 0):
             return Ending(DONE)

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from .facts import Recorded
 
 
+class Unrecorded(BaseException):
+    """What serves the script's requests cannot be recorded; the text says why. No `except Exception` catches this."""
+
+
 class Recorder:
     """PyTorch's history of this process."""
 
@@ -51,6 +55,10 @@ class Recorder:
             # From PyTorch 2.14 on, for `gmlake-sim compare --host`.
             host = "record_pinned_host_memory"
             pinned = {host: True} if host in inspect.signature(start).parameters else {}
+            if not torch.cuda.device_count():  # as PyTorch would have said of a real one
+                raise RuntimeError("No CUDA GPUs are available: the script has hidden them by CUDA_VISIBLE_DEVICES")
+            if why := unrecorded(torch):
+                raise Unrecorded(why)
             start(enabled="all", context=context, stacks="python", max_entries=sys.maxsize, **pinned)
             torch._C._cuda_attach_out_of_memory_observer(lambda *_: on_oom())
 
@@ -73,11 +81,14 @@ class Recorder:
             pickle.dump(snapshot, file, protocol=4)
         os.replace(path + ".part", path)
         then(snapshot)
-        card = self._torch.cuda.get_device_properties(devices[0] if devices else 0)
-        return {
+        found: Recorded = {
             "requests": sum(count["alloc"] for count in counts), "devices": devices, "allocator": allocator_of(counts),
-            "device": card.name, "device_memory_bytes": card.total_memory,
         }
+        device = devices[0] if devices else 0
+        if device < self._torch.cuda.device_count():  # a script may hide its GPUs in the end
+            card = self._torch.cuda.get_device_properties(device)
+            found["device"], found["device_memory_bytes"] = card.name, card.total_memory
+        return found
 
 
 def allocator_of(entries: Iterable[Counter[str]]) -> str | None:
@@ -88,6 +99,24 @@ def allocator_of(entries: Iterable[Counter[str]]) -> str | None:
     if whole["segment_map"] and whole["segment_alloc"]:
         return None
     return "expandable" if whole["segment_map"] else "caching"
+
+
+# The variable with which PyTorch asks the driver for each tensor.
+UNCACHED = "PYTORCH_NO_CUDA_MEMORY_CACHING"
+
+
+def unrecorded(torch: ModuleType) -> str | None:
+    """Why PyTorch records nothing of what serves the script; None if it does."""
+    backend = torch.cuda.memory.get_allocator_backend()
+    if _plugin.mounted() == "pluggable":
+        return "predict records gmlake.enable() only with the full mount, which python -m gmlake mount builds"
+    if backend == "cudaMallocAsync":
+        return "predict cannot record backend:cudaMallocAsync; predict without it (gmlake-sim simulates it as cuda-async)"
+    if backend == "pluggable":
+        return "predict cannot record an allocator from outside (CUDAPluggableAllocator); predict without it"
+    if UNCACHED in os.environ:
+        return f"predict cannot record PyTorch without its cache; unset {UNCACHED}"
+    return None
 
 
 def _no_effect(*_arguments: object, **_options: object) -> None:
