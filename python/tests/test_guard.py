@@ -186,6 +186,47 @@ def test_pinned_memory_that_grew_is_named():
         assert done.returncode == 0 and "pinned" not in done.stdout, done.stdout
 
 
+CHILDREN = """
+import multiprocessing, torch
+def work(size): torch.empty(size << 20, dtype=torch.uint8, device="cuda")
+if __name__ == "__main__":
+    children = [multiprocessing.get_context("spawn").Process(target=work, args=(size,)) for size in (100, 200)]
+    for child in children: child.start()
+    for child in children: child.join()
+"""
+
+
+def test_processes_that_the_script_starts_are_guarded_too():
+    with tempfile.TemporaryDirectory() as folder:
+        guarded = Guarded(folder)
+        done = guarded.run(CHILDREN, "--update")
+        assert done.returncode == 0 and "rank 0+2: 200.00 MiB live" in done.stdout, done.stdout + done.stderr
+        done = guarded.run(CHILDREN, "--tolerance", "0")
+        assert done.returncode == 0 and done.stdout.count("as before") == 4, done.stdout + done.stderr
+        done = guarded.run(CHILDREN.replace("200", "300"))
+        grown = "rank 0+2 live:          200.00 MiB to 300.00 MiB"
+        assert done.returncode == 1 and grown in done.stdout and "job.py:3 work made it grow" in done.stdout, done.stdout
+        done = guarded.run(CHILDREN.replace("(100, 200)", "(100,)"))
+        assert done.returncode == 2 and "has rank 0+1, rank 0+2 and this run rank 0+1;" in done.stderr, done.stderr
+        done = guarded.run(CHILDREN.replace('device="cuda")', 'device="cuda") + [1]'))
+        assert done.returncode == 1 and "(SpawnProcess-2): the script failed: TypeError" in done.stderr, done.stderr
+
+
+def test_what_lines_do_not_explain_is_fragmentation():
+    def told(reserved, live, lines):
+        now = Rank(0, 1000 + reserved, 500 + live, {})
+        return list(command.reasons(command.difference(Rank(0, 1000, 500, {}), now, change.Tolerance(False, 50)), lines))
+
+    line = change.Line("a.py:4 f", 1, 3)
+    (little,) = told(400, 2, [line])
+    assert little.startswith("Lines explain little of what PyTorch reserves more: the cause is fragmentation"), little
+    (none,) = told(400, 0, [])
+    assert none.startswith("No line holds more at the peak: the cause is fragmentation"), none
+    assert told(400, 40, [change.Line("a.py:4 f", 0, 40)]) == ["a.py:4 f made it grow: +40 B"]
+    both = told(4000, 60, [change.Line("a.py:4 f", 0, 60)])
+    assert [text.partition(" ")[0] for text in both] == ["a.py:4", "Lines"], both
+
+
 def test_a_recording_is_guarded_too():
     with tempfile.TemporaryDirectory() as folder:
         guarded = Guarded(folder)

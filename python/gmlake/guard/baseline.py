@@ -34,6 +34,16 @@ class Rank:
     live_peak_bytes: int
     lines: dict[str, list[int]]
     pinned_peak_bytes: int | None = None  # not known of a recording
+    process: int | None = None  # of those that the script starts, from 1; None: the script's own
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"rank {self.rank}" if self.process is None else f"rank {self.rank}+{self.process}"
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the file. Most have no process."""
+        return {name: value for name, value in asdict(self).items() if name != "process" or value is not None}
 
 
 @dataclass(frozen=True)
@@ -47,7 +57,7 @@ class Baseline:
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the file."""
-        return {"schema_version": SCHEMA, **asdict(self)}
+        return {"schema_version": SCHEMA, **asdict(self), "ranks": [rank.to_json() for rank in self.ranks]}
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Baseline:
@@ -113,5 +123,6 @@ def check_same(path: str, old: Baseline, new: Baseline) -> None:
     if old.by != new.by:
         raise Problem(f"{path} is by {old.by} and this recording can tell by {new.by}; "
                       "write it again with --update")
-    if [rank.rank for rank in old.ranks] != [rank.rank for rank in new.ranks]:
-        raise Problem(f"{path} is of other ranks; write it again with --update")
+    was, now = ([rank.name for rank in each.ranks] for each in (old, new))
+    if was != now:
+        raise Problem(f"{path} has {', '.join(was)} and this run {', '.join(now)}; write it again with --update")

@@ -6,7 +6,7 @@ import argparse
 import os
 import platform
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 WITHIN, BEYOND, WRONG, INTERRUPTED = 0, 1, 2, 130
 SHOWN = 8  # lines that grew
+NOTICEABLE = 0.1  # share of the growth of reserved memory that lines must explain to be its cause
 OF_A_RUN = {"events": "early", "world": None, "ranks": None, "per_node": 8, "out": None}  # options and their defaults
 
 EXAMPLES = """\
@@ -45,15 +46,21 @@ memory included), 2 wrong usage or input.
 class Difference:
     """What differs in a rank: quantities in the baseline and now, those beyond the tolerance by name, and lines."""
 
-    rank: int
+    rank: Rank  # as it is now
     beyond: list[str]
     quantities: dict[str, list[int]]
     lines: list[Line]
 
+    def growth(self, name: str) -> int:
+        """By how many bytes a quantity grew."""
+        before, after = self.quantities[name]
+        return after - before
+
     def to_json(self) -> dict[str, Any]:
         """As it stands in the file."""
         lines = [line._asdict() for line in self.lines]
-        return {"rank": self.rank, "beyond": self.beyond, **self.quantities, "lines": lines}
+        who = {"rank": self.rank.rank, "process": self.rank.process}
+        return {**who, "beyond": self.beyond, **self.quantities, "lines": lines}
 
 
 def add(commands: argparse._SubParsersAction[Any]) -> None:
@@ -160,7 +167,7 @@ def predicted(given: argparse.Namespace) -> tuple[Baseline, list[str]]:
     with tempfile.TemporaryDirectory(prefix="gmlake-guard-") as folder:
         found = run(task, Workshop(folder, os.cpu_count() or 1, wheel), made(given.out) if given.out else folder)
         failures = [text for rank, facts in found for text in failures_of(rank, facts)]
-        rows = [] if failures else [rank_of(rank, facts) for rank, facts in found]
+        rows = [] if failures else [row for rank, facts in found for row in rows_of(rank, facts)]
     return content(source_of(task), wheel.torch, rows), failures
 
 
@@ -190,12 +197,28 @@ def source_of(task: Task) -> dict[str, Any]:
 
 def failures_of(rank: int, facts: Facts) -> Iterator[str]:
     """Why nothing can be said of a rank, a line each."""
-    if facts.oom_step is not None:
-        yield f"rank {rank}: memory ran out in step {facts.oom_step}"
-    elif facts.error:
-        yield f"rank {rank}: the script failed: {answer.short(facts.error)}"
-    elif not facts.requests:
+    for who, each in [(f"rank {rank}", facts), *((f"rank {rank} ({it.command})", it) for it in facts.processes)]:
+        if each.oom_step is not None:
+            yield f"{who}: memory ran out in step {each.oom_step}"
+        elif each.error:
+            yield f"{who}: the script failed: {answer.short(each.error)}"
+    if not facts.requests and not facts.processes and not facts.error:
         yield f"rank {rank}: the script requested no GPU memory in this process"
+
+
+def rows_of(rank: int, facts: Facts) -> Iterator[tuple[Rank, str]]:
+    """A rank, where it used the GPU, and the processes that it started, in an order that does not change by itself."""
+    if facts.requests:
+        yield rank_of(rank, facts)
+    found = [(program(each), rank_of(rank, each)) for each in facts.processes]
+    found.sort(key=lambda one: (one[0], one[1][0].live_peak_bytes, one[1][0].reserved_peak_bytes))
+    for number, (_, (row, by)) in enumerate(found, 1):
+        yield replace(row, process=number), by
+
+
+def program(facts: Facts) -> str:
+    """What a process runs, without arguments, which may differ from run to run."""
+    return (facts.command or "").partition(" ")[0]
 
 
 def recorded(path: str) -> tuple[Baseline, list[str]]:
@@ -226,7 +249,7 @@ def rank_of(rank: int, facts: Facts) -> tuple[Rank, str]:
 def summary(rank: Rank) -> str:
     """A rank in a few words."""
     live, held = _sizes.show(rank.live_peak_bytes), _sizes.show(rank.reserved_peak_bytes)
-    return f"rank {rank.rank}: {live} live, {held} reserved"
+    return f"{rank.name}: {live} live, {held} reserved"
 
 
 def compared(given: argparse.Namespace, old: Baseline, new: Baseline, tolerance: Tolerance) -> int:
@@ -264,33 +287,37 @@ def difference(before: Rank, after: Rank, tolerance: Tolerance) -> Difference:
     was, now = asdict(before), asdict(after)
     quantities = {name: [was[name], now[name]] for name in change.QUANTITIES if None not in (was[name], now[name])}
     beyond = [name for name, (old, new) in quantities.items() if change.is_beyond(old, new, tolerance)]
-    return Difference(after.rank, beyond, quantities, change.lines(before.lines, after.lines))
+    return Difference(after, beyond, quantities, change.lines(before.lines, after.lines))
 
 
 def shown(rank: Difference, tolerance: str) -> str:
     """A rank's difference as text: first the line that made it grow."""
-    texts = []
+    texts: list[str] = []
     grown = [line for line in rank.lines if line.after > line.before]
     if rank.beyond:
-        texts.append(reason(rank, grown))
+        texts += reasons(rank, grown)
     for name, (before, after) in rank.quantities.items():
         mark = f"   more than {tolerance}" if name in rank.beyond else ""
         if before or after:
-            texts.append(f"rank {rank.rank} {change.QUANTITIES[name] + ':':<14} {step(before, after)}{mark}")
+            texts.append(f"{rank.rank.name} {change.QUANTITIES[name] + ':':<14} {step(before, after)}{mark}")
     if rank.beyond:
         texts += [f"  {line.name}: {step(line.before, line.after)}" for line in grown[:SHOWN]]
     return "\n".join(texts)
 
 
-def reason(rank: Difference, grown: Sequence[Line]) -> str:
-    """What made it grow."""
+def reasons(rank: Difference, grown: Sequence[Line]) -> Iterator[str]:
+    """What made it grow, a line each."""
     if rank.beyond == ["pinned_peak_bytes"]:
-        return "The script pins more host memory. PyTorch rounds it up to powers of two: see gmlake-sim compare --host."
-    if "live_peak_bytes" not in rank.beyond and not grown:
-        return ("No line holds more at the peak: the cause is fragmentation, or the order of requests. "
-                "Keep the snapshot with --out, and see: gmlake-sim blame --fragmentation SNAPSHOT.")
-    line = grown[0]
-    return f"{line.name} made it grow: {change_of(line.before, line.after)}"
+        yield "The script pins more host memory. PyTorch rounds it up to powers of two: see gmlake-sim compare --host."
+        return
+    by_lines = max([rank.growth("live_peak_bytes"), *(line.after - line.before for line in grown[:1])])
+    is_explained = by_lines >= NOTICEABLE * rank.growth("reserved_peak_bytes")
+    if grown and ("live_peak_bytes" in rank.beyond or is_explained):
+        yield f"{grown[0].name} made it grow: {change_of(grown[0].before, grown[0].after)}"
+    if "reserved_peak_bytes" in rank.beyond and not (grown and is_explained):
+        lines = "Lines explain little of what PyTorch reserves more" if grown else "No line holds more at the peak"
+        yield (f"{lines}: the cause is fragmentation, or the order of requests. "
+               "Keep the snapshot with --out, and see: gmlake-sim blame --fragmentation SNAPSHOT.")
 
 
 def step(before: int, after: int) -> str:
