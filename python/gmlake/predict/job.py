@@ -182,7 +182,7 @@ def end_by(error: BaseException, order: Order) -> Ending:
     ending = ending_of(error)
     if isinstance(error, SystemExit) and ending.error and not isinstance(error.code, int):
         print(error.code, file=sys.stderr)
-    if ending.ended != FAILED:
+    if ending.ended != FAILED or ending.problem:
         return ending
     place = begin_of_script(error.__traceback__)
     if place is None and isinstance(error, ImportError):
