@@ -404,6 +404,21 @@ def test_steps_end_the_script():
         assert "step 0" in found.err and "step 2" not in found.err
 
 
+def test_steps_end_a_script_that_catches_everything_or_trains_in_a_thread():
+    loop = MLP[MLP.index("for step"):]
+    tries = loop.replace("    optimizer.step()", "    try: optimizer.step()\n    except: print('caught')")
+    thread = "import threading\ndef train():\n" + "".join(f"    {line}\n" for line in loop.splitlines())
+    thread += "thread = threading.Thread(target=train)\nthread.start()\nthread.join()\nprint('after')\n"
+    # In a thread nothing ends what catches all; that is said.
+    both = thread.replace("        optimizer.step()", "        try: optimizer.step()\n        except: pass")
+    for other, last, goes_on in [(tries, "step 1\n", False), (thread, "step 0\n", False), (both, "step 5\n", True)]:
+        found = predict(MLP.replace(loop, other), "--steps", "2")
+        assert found.code == 0 and found.rank["steps"] == 2 and "after" not in found.err.partition("gmlake")[0], found.err
+        steps = [line for line in found.err.splitlines(keepends=True) if line.startswith("step")]
+        assert steps[-1] == last and "Traceback" not in found.err, found.err
+        assert ("a thread of the script has caught its end after --steps 2" in found.err) == goes_on, found.err
+
+
 def test_optimizers_that_take_turns_make_one_step_a_round():
     turns = """
 import torch

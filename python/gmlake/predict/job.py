@@ -13,7 +13,7 @@ import runpy
 import sys
 import time
 import traceback
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, NoReturn
 
 from . import children, compiling, ends, library, others
 from .categories import Categories
@@ -50,6 +50,11 @@ def main() -> None:
         facts = Facts(problem=unusable(error))
     else:
         facts = predict(torch, job)
+    leave(job, facts)
+
+
+def leave(job: Job, facts: Facts) -> NoReturn:
+    """Writes the facts, and ends this process."""
     sys.stdout.flush()
     sys.stderr.flush()
     facts.write(job.facts)
@@ -85,8 +90,16 @@ def predict(torch: ModuleType, job: Job) -> Facts:
         ending = run(job.order, [])
         return Facts(**ending._asdict(), **others.facts(), library=library.report(), torch=torch.__version__)
     left: list[object] = []
+    watched.when_gone_on(lambda: leave(job, facts_of(job, watched, Ending(FINISHED))))
     facts = watched.facts(run(job.order, left))
     left.clear()  # only now: a pool that the script still has is a pool in the snapshot
+    children.wait(job.stem)
+    return facts
+
+
+def facts_of(job: Job, watched: Watched, ending: Ending) -> Facts:
+    """What is known once the children have ended, too."""
+    facts = watched.facts(ending)
     children.wait(job.stem)
     return facts
 
@@ -112,6 +125,10 @@ class Watched:
         """Goes on as a child's. `finished` is called after the last step of the order."""
         self._job, self._steps.finished = job, finished
 
+    def when_gone_on(self, end: Callable[[], object]) -> None:
+        """`end` ends a script that goes on after its last step."""
+        self._steps.gone_on = end
+
     def enter(self) -> None:
         """Computes values from now on."""
         from . import values  # they import PyTorch
@@ -127,6 +144,7 @@ class Watched:
 
     def facts(self, ending: Ending) -> Facts:
         """Ends, writes the snapshot, and returns what is known."""
+        self._steps.close()
         self.enter()
         self._mode.__exit__(None, None, None)
         report = library.report()
