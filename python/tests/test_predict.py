@@ -208,7 +208,7 @@ def test_what_served_a_script_is_told_from_its_entries():
         ([{"segment_map": 2}, {"segment_alloc": 1}], None), ([], "caching"),
     ]:
         assert recorder.allocator_of(map(Counter, counts)) == allocator, counts
-    ours = Rank(0, None, allocator="gmlake", requests=1, allocators={"gmlake": Need(5, "T4"), "lake": Need(5, "L4")})
+    ours = Rank(0, None, allocator="gmlake", requests=1, allocators={"gmlake": Need(5, "T4", "T4"), "lake": Need(5, "L4", "L4")})
     assert answer.cards(ours) == "T4 / L4" and "the script enables gmlake's gmlake" in next(answer.allocator_of(ours))
     members = [Configuration({"n": str(size)}, [], [ours]) for size in (1, 2)]
     (found,) = series.series_of(members)
@@ -890,7 +890,8 @@ def test_a_convolution_that_was_not_measured_is_called_an_estimate():
     known, other = (predict(CONVOLUTION.format(outputs=outputs)) for outputs in (64, 77))
     counts = [each.rank["estimated_workspaces"] for each in (known, other)]
     assert counts == [{}, {"convolutions": 1}], counts
-    assert "estimates" not in known.err and "workspaces are estimates for convolutions (1)" in other.err, other.err
+    noted = "workspaces are estimates for convolutions (1), which the interval allows for"
+    assert "estimates" not in known.err and noted in other.err, other.err
     elsewhere = predict(CONVOLUTION.format(outputs=64), "--gpu", "a100-80gb")
     assert elsewhere.rank["estimated_workspaces"] == {"convolutions": 1}, elsewhere.err
 
@@ -1026,6 +1027,21 @@ def test_values_that_decide_a_size_widen_the_interval_and_name_the_line():
     assert found.rank["unbounded"] == [], found.rank
     alone = predict(DECIDED, "--events", "clock")
     assert alone.rank["unbounded"] == ["values"] and "no run bounds values" in alone.err, alone.err
+
+
+def test_no_interval_without_a_source_of_doubt_goes_below_what_is_live():
+    rank = predict("import torch\nx = torch.empty(1 << 20, dtype=torch.uint8, device='cuda')").rank
+    low, high = rank["reserved_peak_bytes_low"], rank["reserved_peak_bytes_high"]
+    assert (low, high) == (rank["active_peak_bytes"], 4 << 20) == (1 << 20, 4 << 20), rank
+
+
+def test_the_card_for_the_upper_end_is_named_too():
+    script = "import torch\nx = torch.randn(1 << 22, device='cuda')\n"
+    script += "if not torch.allclose(x, x): x = torch.empty(15 << 30, device='cuda')"
+    found = predict(script)
+    need = found.rank["allocators"]["caching"]
+    assert (need["smallest_card"], need["smallest_card_high"]) == ("T4", "A100 80GB"), need
+    assert found.out.splitlines()[-1].endswith("T4 to A100 80GB / T4 to A100 80GB"), found.out
 
 
 def test_what_the_host_computes_is_no_surer_than_what_it_computes_is():

@@ -69,8 +69,19 @@ def cards(rank: Rank) -> str:
         return f"out of memory in step {rank.oom_step}"
     if rank.error:
         return f"failed in step {(rank.steps or 0) + 1}: {kind(rank.error)}"
-    own = (allocator(rank, rank.allocator).smallest_card or "none") if rank.allocator else "unknown"
-    return f"{own} / {allocator(rank, 'lake').smallest_card or 'none'}"
+    own = ends(allocator(rank, rank.allocator)) if rank.allocator else "unknown"
+    return f"{own} / {ends(allocator(rank, 'lake'))}"
+
+
+def ends(need: Need) -> str:
+    """The smallest card, up to the one that serves the upper end of the interval."""
+    low, high = (card or "none" for card in (need.smallest_card, need.smallest_card_high))
+    return f"{low} to {high}" if ends_differ(need) else low
+
+
+def ends_differ(need: Need) -> bool:
+    """Whether the upper end of the interval needs a larger card than the best guess."""
+    return need.smallest_card != need.smallest_card_high
 
 
 def kind(error: str) -> str:
@@ -128,7 +139,8 @@ def notes_of(rank: Rank, order: Order) -> Iterator[str]:
     yield from reads_of(rank, order)
     yield from host_of(rank)
     if rank.estimated_workspaces:
-        yield estimates(rank.estimated_workspaces)
+        is_bounded = any(share.source == "workspaces" for share in rank.interval)
+        yield estimates(rank.estimated_workspaces, "which the interval allows for" if is_bounded else OFF)
     if rank.workspaces_of_others:
         yield f"ignored {rank.workspaces_of_others} lines of --workspaces: they are for another card or version"
     lacking = [name for name in rank.unwritten if name != others.ASKED]
@@ -208,11 +220,13 @@ def host_of(rank: Rank) -> Iterator[str]:
                "to what PyTorch reserves")
 
 
-def estimates(kinds: Mapping[str, int]) -> str:
-    """Workspaces that were not measured."""
+OFF = "so reserved memory may be off"
+
+
+def estimates(kinds: Mapping[str, int], so: str) -> str:
+    """Workspaces that were not measured, and what follows."""
     of = listed([f"{what} ({count})" for what, count in sorted(kinds.items())])
-    return (f"workspaces are estimates for {of}, so reserved memory may be off by a few per cent; list them with "
-            "--unknown FILE for python -m gmlake measure")
+    return f"workspaces are estimates for {of}, {so}; list them with --unknown FILE for python -m gmlake measure"
 
 
 def shared_notes(ranks: Sequence[Rank], order: Order) -> Iterator[str]:
@@ -220,10 +234,14 @@ def shared_notes(ranks: Sequence[Rank], order: Order) -> Iterator[str]:
     places = sorted({read["place"] for rank in ranks for read in rank.unknown_reads or []})
     if places:
         yield f"scripts read values that only a kernel could compute, and got {order.assume}, at {listed(places)}"
+    high = [rank for rank in ranks if any(ends_differ(need) for need in rank.allocators.values())]
+    if high:
+        yield ("the tables of cards are by best guesses; some configurations need larger cards at the upper ends of their "
+               "intervals (smallest_card_high in the JSON)")
     kinds = {what: max(rank.estimated_workspaces.get(what, 0) for rank in ranks)
              for rank in ranks for what in rank.estimated_workspaces}
     if kinds:
-        yield estimates(kinds)
+        yield estimates(kinds, f"{OFF}; each interval in the JSON allows for that")
     lacking = sorted({name for rank in ranks for name in rank.unwritten})
     if lacking:
         yield f"the virtual GPU lacks {listed(lacking)}, so scripts got an error"

@@ -129,10 +129,14 @@ class Facts:
 
 @dataclass(frozen=True)
 class Need:
-    """What a rank would hold under one allocator without a limit, and the smallest card that runs it."""
+    """What a rank would hold under one allocator without a limit, and the smallest card that runs it.
+
+    `smallest_card_high` is the one that serves the upper end of the interval, too.
+    """
 
     reserved_peak_bytes: int | None = None
     smallest_card: str | None = None
+    smallest_card_high: str | None = None
 
 
 @dataclass(frozen=True)

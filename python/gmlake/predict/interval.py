@@ -11,15 +11,16 @@ The sources have nothing to do with each other, so their bytes are added.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from . import simulator
 from .facts import Share
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from .facts import Facts, Rank, UnknownRead
+    from .simulator import Peak
 
 # Bytes of the best guess, and at least this many: "What no source explains" in reports/predict.md.
 UNEXPLAINED, SEGMENT = 0.0035, 2 << 20
@@ -28,17 +29,28 @@ UNEXPLAINED, SEGMENT = 0.0035, 2 << 20
 DECIDES = re.compile(r"^size of|values? of (bool|u?int\d+)")
 
 
-def shares(best: int, facts: Facts, clock: Sequence[int], values: Sequence[int]) -> list[Share]:
-    """The shares of a rank that holds `best` bytes; the others are peaks of the runs that bound it."""
+class Peaks(NamedTuple):
+    """Runs that bound a best guess, with what they held: on other GPUs, with other workspaces, with other values."""
+
+    clock: Sequence[Peak]
+    drawn: Sequence[Peak]
+    values: Sequence[Peak]
+
+
+def shares(best: int, live: int, facts: Facts, bounds: Peaks) -> list[Share]:
+    """The shares of a rank that holds `best` bytes for those that were live, by the runs that bound it."""
     found = []
+    clock, drawn, values = ([peak.bytes for peak in peaks] for peaks in bounds)
     if clock:
         found.append(Share("clock", *around(best, clock), "when other streams are done decides"))
-    if facts.drawings:
-        found.append(workspaces(facts))
+    if drawn:  # the first drawing is the recording as it is, by which the model is judged alike
+        kinds = sorted({guess[0] for guess in facts.library.get("guesses", [])})
+        found.append(Share("workspaces", *around(drawn[0], drawn), f"estimates for {' and '.join(kinds)}"))
     if values:
         found.append(Share("values", *around(best, values), deciding(facts)))
-    off = max(int(UNEXPLAINED * best), SEGMENT)
-    return [*found, Share("unexplained", off, off, "answers without another source of doubt were off by as much")]
+    off = unexplained(best)
+    why = "answers without another source of doubt were off by as much"
+    return [*found, Share("unexplained", min(off, best - live), off, why)]
 
 
 def around(best: int, peaks: Iterable[int]) -> tuple[int, int]:
@@ -47,12 +59,20 @@ def around(best: int, peaks: Iterable[int]) -> tuple[int, int]:
     return best - min(peaks), max(peaks) - best
 
 
-def workspaces(facts: Facts) -> Share:
-    """The share of workspaces. The first drawing is the recording as it is, by which the model is judged alike."""
-    base, *drawn = simulator.played(facts)
-    below, above = around(base, drawn)
-    kinds = sorted({guess[0] for guess in facts.library.get("guesses", [])})
-    return Share("workspaces", below, above, f"estimates for {' and '.join(kinds)}")
+def unexplained(best: int) -> int:
+    """Bytes by which an answer may be off without any source of doubt."""
+    return max(int(UNEXPLAINED * best), SEGMENT)
+
+
+def uppermost(best: int, bounds: Peaks) -> list[Facts]:
+    """Of each source the run that needs most, where that is noticeably more than the best guess."""
+    bases = best, bounds.drawn[0].bytes if bounds.drawn else 0, best
+    found = []
+    for base, peaks in zip(bases, bounds):
+        most = max(peaks, key=lambda peak: peak.bytes, default=None)
+        if most and most.bytes - base > unexplained(best):
+            found.append(most.facts)
+    return found
 
 
 def deciders(it: Facts | Rank) -> Iterator[UnknownRead]:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import interval, simulator
-from .facts import Facts, Rank
+from .facts import Facts, Need, Rank
 from .order import ASSUMED, COMPUTED, INTEGERS
 from .outputs import Unseen
 
@@ -189,23 +189,41 @@ def with_peaks(rank: Rank, facts: Facts, others: Bounds) -> Rank:
     # Nothing is known of what a script that failed would have asked for. What came after memory ran out is another
     # program's doing under another allocator.
     is_whole = facts.oom_step is None and facts.error is None
-    best = simulator.held(facts, simulator.allocators(facts.allocator) if is_whole else [])
-    clock, values = (peaks_of(runs) for runs in others)
-    shares = interval.shares(best.reserved, facts, clock, values) if is_whole else []
+    names = simulator.allocators(facts.allocator) if is_whole else []
+    best = simulator.held(facts, names)
+    bounds = interval.Peaks(peaks_of(others.clock), simulator.played(facts), peaks_of(others.values))
+    shares = interval.shares(best.reserved, best.active, facts, bounds) if is_whole else []
+    needs = with_upper_cards(best.needs, interval.uppermost(best.reserved, bounds) if is_whole else [])
+    for path in facts.drawings:
+        os.unlink(path)
     low, high = (sum(getattr(share, side) for share in shares) for side in ("below", "above"))
     matter = {"clock": is_contested(facts), "values": is_decided(facts)} if is_whole else {}
     bounded = {share.source for share in shares}
     return replace(
         rank, reserved_peak_bytes=best.reserved, reserved_peak_bytes_low=max(0, best.reserved - low),
         reserved_peak_bytes_high=best.reserved + high, active_peak_bytes=best.active,
-        open_ends=sum(map(len, others)) - len(clock) - len(values), allocators=best.needs, interval=shares,
+        open_ends=sum(map(len, others)) - len(bounds.clock) - len(bounds.values), allocators=needs, interval=shares,
         unbounded=[source for source, matters in matter.items() if matters and source not in bounded],
     )
 
 
-def peaks_of(runs: Sequence[Facts]) -> list[int]:
-    """Bytes that the runs held, of those that came to their ends."""
-    return [simulator.held(each).reserved for each in runs if each.requests and each.error is None]
+def peaks_of(runs: Sequence[Facts]) -> list[simulator.Peak]:
+    """What the runs held, of those that came to their ends."""
+    whole = (each for each in runs if each.requests and each.error is None)
+    return [simulator.Peak(simulator.held(each).reserved, each) for each in whole]
+
+
+def with_upper_cards(needs: dict[str, Need], uppermost: Sequence[Facts]) -> dict[str, Need]:
+    """The same with the smallest card that also serves the upper end of the interval, by the runs that need most."""
+    found = [simulator.cards(each, list(needs)) for each in uppermost]
+    answers = {}
+    for name, need in needs.items():
+        card = need.smallest_card
+        serving = [cards.get(name, []) for cards in found]
+        if not all(card in cards for cards in serving):
+            card = next((each for each in serving[0] if all(each in cards for cards in serving)), None)
+        answers[name] = replace(need, smallest_card_high=card)
+    return answers
 
 
 def failed(rank: int, text: str) -> Rank:

@@ -14,9 +14,9 @@ import subprocess
 import sys
 import sysconfig
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import Problem, pytorch
 from .facts import Need
@@ -43,6 +43,13 @@ class Held:
     reserved: int
     active: int
     needs: dict[str, Need]
+
+
+class Peak(NamedTuple):
+    """Bytes that PyTorch held at most in a run, and the run."""
+
+    bytes: int
+    facts: Facts
 
 
 def find() -> str:
@@ -93,17 +100,26 @@ def held(facts: Facts, allocators: Sequence[str] = ()) -> Held:
     return Held(worst["device"], worst["reserved_peak_bytes"], worst["active_peak_bytes"], needs)
 
 
-def played(facts: Facts) -> list[int]:
-    """Peaks of PyTorch's allocator for each drawing of a rank, in bytes. The drawings are deleted."""
+def cards(facts: Facts, allocators: Sequence[str]) -> dict[str, list[str]]:
+    """The cards that run a rank under each allocator, the smallest first."""
+    options = ["--every-device", "--allocators", ",".join(allocators), *version(facts), *uses(facts)]
+    found: dict[str, list[str]] = {}
+    for run in ask("compare", facts.snapshot, *options, "--cards", "all", "--device-memory", "unlimited")["runs"]:
+        if run["allocator"] in allocators:
+            before = found.get(run["allocator"], run["cards"])
+            found[run["allocator"]] = [card for card in run["cards"] if card in before]
+    return found
+
+
+def played(facts: Facts) -> list[Peak]:
+    """Peaks of PyTorch's allocator for each drawing of a rank."""
     own = facts.allocator or ALLOCATORS[0]
     options = ["--allocators", own, *version(facts)]
 
-    def peak(path: str) -> int:
-        try:
-            runs = ask("compare", path, *options)["runs"]
-        finally:
-            os.unlink(path)
-        return next(int(run["reserved_peak_bytes"]) for run in runs if run["allocator"] == own)
+    def peak(path: str) -> Peak:
+        runs = ask("compare", path, *options)["runs"]
+        held = next(int(run["reserved_peak_bytes"]) for run in runs if run["allocator"] == own)
+        return Peak(held, replace(facts, snapshot=path))
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         return list(pool.map(peak, facts.drawings))
