@@ -79,6 +79,16 @@ impl Conf {
         spec.build(&options, &Environment::new(Default::default()))?;
         Ok(Self { text: text.to_owned(), spec, options, poison, history })
     }
+
+    /// The text, which names the allocator even where it is the default one.
+    pub fn shown(&self) -> String {
+        let is_option = |piece: &&str| {
+            !piece.is_empty() && piece.split('=').next().is_some_and(|key| key.trim() != "allocator")
+        };
+        let options = self.text.split(',').map(str::trim).filter(is_option);
+        let allocator = format!("allocator={}", self.spec.name);
+        options.fold(allocator, |text, option| format!("{text},{option}"))
+    }
 }
 
 /// Every allocator that can serve a program; those on request are models of other systems' allocators.
@@ -122,8 +132,10 @@ mod tests {
         let conf = Conf::parse(text).unwrap();
         assert_eq!((conf.spec.name, conf.poison, conf.history), ("gmlake", true, 500));
         assert_eq!(conf.options.rows(), ["fragment_limit=2MiB"]);
+        assert_eq!(conf.shown(), "allocator=gmlake,fragment_limit=2MiB,poison=on,record=500");
         let conf = Conf::parse("").unwrap();
         assert!(DEFAULT_ALLOCATOR.contains(&conf.spec.name));
+        assert_eq!(conf.shown(), format!("allocator={}", conf.spec.name));
         assert_eq!((conf.poison, conf.history), (false, 0));
     }
 

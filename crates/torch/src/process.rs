@@ -50,14 +50,15 @@ impl Process {
     /// What is wrong with the text, or that there is a configuration already.
     pub fn configure(text: &str) -> Result<(), String> {
         let conf = Conf::parse(text).map_err(|error| error.to_string())?;
+        let shown = conf.shown();
         let mut is_new = false;
         let process = PROCESS.get_or_init(|| {
             is_new = true;
             Ok(Self::new(conf))
         });
         match process {
-            Ok(process) if is_new || process.conf.text == text => Ok(()),
-            Ok(process) => Err(format!("gmlake is already in use, with {:?}", process.conf.text)),
+            Ok(process) if is_new || process.conf.shown() == shown => Ok(()),
+            Ok(process) => Err(format!("gmlake is already in use, with {:?}", process.conf.shown())),
             Err(error) => Err(error.clone()),
         }
     }
