@@ -175,16 +175,20 @@ def is_module(name: str) -> bool:
 def write_snapshot(shown: str, path: str) -> None:
     """Writes what was recorded, when the script has ended; `shown` is the path as it was given."""
     from . import snapshot
+    from .predict import library
 
     rank = os.environ.get("RANK")
     mark = "" if rank is None else f".r{rank}"
+    whole = path + mark
+    path, shown = library.spared(whole), shown + mark
+    shown = shown if path == whole else path
     try:
-        snapshot(path + mark)
+        snapshot(path)
     except OSError as error:
         print(f"gmlake: --snapshot {shown}: {error.strerror or error}", file=sys.stderr)
         return
     if rank in (None, "0"):
-        print(f"gmlake: next: gmlake-sim compare {shlex.quote(shown + mark)}", file=sys.stderr)
+        print(f"gmlake: next: gmlake-sim compare {shlex.quote(shown)}", file=sys.stderr)
 
 
 def write_stats() -> None:

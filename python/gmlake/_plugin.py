@@ -249,8 +249,11 @@ def snapshot(path: str | os.PathLike[str]) -> None:
     """Writes history and present state, in the form of torch.cuda.memory._dump_snapshot.
 
     `gmlake-sim` and https://pytorch.org/memory_viz open it. A name that ends in `.json` gives JSON, any other a pickle.
-    The history is empty unless it was switched on, by `enable(record=True)` or `record_history()`.
+    The history is empty unless it was switched on, by `enable(record=True)` or `record_history()`. On the virtual GPU a
+    pickle replaces no file of a real GPU's.
     """
+    from .predict import library as virtual
+
     path = Path(path)
     part = path if path.suffix == ".json" else path.with_name(path.name + ".json.part")
     problem = _error(library().gmlake_snapshot, str(part).encode())
@@ -268,5 +271,5 @@ def snapshot(path: str | os.PathLike[str]) -> None:
     for trace in content["device_traces"]:
         for entry in trace:
             entry["pool_id"] = tuple(entry["pool_id"])
-    with open(path, "wb") as file:
-        pickle.dump(content, file, protocol=4)
+    with open(virtual.spared(path), "wb") as file:
+        pickle.dump(virtual.mark(content), file, protocol=4)

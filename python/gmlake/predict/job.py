@@ -136,7 +136,8 @@ class Watched:
 
         if self._mode is None:
             order = self._job.order
-            rank = int(os.environ.get("RANK", "0"))
+            text = os.environ.get("RANK", "0")
+            rank = int(text) if text.isdecimal() else 0  # a variable of that name may be anybody's
             scenario = Routing(order.routing, lambda: self._steps.done, rank) if order.routing else None
             post = os.environ.get(children.POST) if self._job.together else None
             self._mode = values.mode(order.values, order.assume, scenario, post, order.serve)
