@@ -83,7 +83,8 @@ impl Conf {
     /// The text, which names the allocator even where it is the default one.
     pub fn shown(&self) -> String {
         let is_option = |piece: &&str| {
-            !piece.is_empty() && piece.split('=').next().is_some_and(|key| key.trim() != "allocator")
+            !piece.is_empty()
+                && piece.split('=').next().is_some_and(|key| key.trim() != "allocator")
         };
         let options = self.text.split(',').map(str::trim).filter(is_option);
         let allocator = format!("allocator={}", self.spec.name);

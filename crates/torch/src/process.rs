@@ -58,7 +58,9 @@ impl Process {
         });
         match process {
             Ok(process) if is_new || process.conf.shown() == shown => Ok(()),
-            Ok(process) => Err(format!("gmlake is already in use, with {:?}", process.conf.shown())),
+            Ok(process) => {
+                Err(format!("gmlake is already in use, with {:?}", process.conf.shown()))
+            }
             Err(error) => Err(error.clone()),
         }
     }
