@@ -274,6 +274,19 @@ def test_run_takes_its_allocator_from_conf_too():
     assert conf == {"fragment_limit": "2MiB"}, conf
 
 
+def test_the_snapshot_of_run_is_where_it_was_to_be_and_replaces_none_of_a_real_gpu():
+    code = "import gmlake, os; from gmlake import __main__ as it; gmlake.snapshot = print; path = os.path.abspath('own.pickle')"
+    code += "; os.chdir('/'); it.write_snapshot('own.pickle', path)"
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "own.pickle").write_bytes(b"a recording")
+        for real, name in [(True, "own.pickle"), (False, "own.predicted.pickle")]:
+            own = {**os.environ, **({} if real else {"GMLAKE_GPU_CUDA": "13000"})}
+            done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=own, capture_output=True, text=True)
+            assert done.stdout == f"{folder}/{name}\n", done
+            shown = name if real else f"{folder}/{name}"
+            assert done.stderr.splitlines()[-1] == f"gmlake: next: gmlake-sim compare {shown}", done.stderr
+
+
 def test_an_import_is_noticed_once():
     seen = []
     WhenImported("colorsys", seen.append)
@@ -678,6 +691,7 @@ def test_allocators_that_cannot_be_recorded_are_told_of_in_a_line():
     for script, words, environment, text in [
         (ONE, ["--conf", "backend:cudaMallocAsync"], {}, "predict cannot record backend:cudaMallocAsync"),
         (ONE, [], {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, "unset PYTORCH_NO_CUDA_MEMORY_CACHING"),
+        ("import os\nos.environ['PYTORCH_NO_CUDA_MEMORY_CACHING'] = ''\n" + ONE, [], {}, "unset PYTORCH_NO_CUDA_MEMORY_CACHING"),
         (outside.format(repr(library.find())) + ONE, [], {}, "an allocator from outside (CUDAPluggableAllocator)"),
     ]:
         found = predict(script, *words, environment=environment)

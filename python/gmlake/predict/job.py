@@ -19,7 +19,7 @@ from . import children, compiling, ends, library, others
 from .categories import Categories
 from .facts import Facts
 from .order import Job, Order
-from .recorder import Recorder, Unrecorded
+from .recorder import Recorder, Unrecorded, unrecorded
 from .steps import Finished, Steps
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ def predict(torch: ModuleType, job: Job) -> Facts:
     """Runs the script and returns what is known of it afterwards."""
     from . import ranks  # it imports PyTorch
 
+    if why := unrecorded(torch):  # here, too, and not only in a process that uses the GPU
+        return Facts(problem=why)
     watched = Watched(torch, job)
     watched.enter()
     children.prepare(job, watched)
