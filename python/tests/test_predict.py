@@ -1049,6 +1049,28 @@ def test_no_interval_without_a_source_of_doubt_goes_below_what_is_live():
     assert (low, high) == (rank["active_peak_bytes"], 4 << 20) == (1 << 20, 4 << 20), rank
 
 
+READ = """
+import io, torch
+x = torch.nn.Linear(1000, 1000).cuda()(torch.rand(1, 1000, device="cuda")).detach().flatten().sigmoid()
+def empty(size): return torch.empty(size << 20, dtype=torch.uint8, device="cuda")
+"""
+
+
+def test_what_the_host_counts_and_indices_decide_and_what_is_saved_does_not():
+    for line, low, high, decides in [
+        ("c = x.cpu(); y = empty(len(c[c > 0.5]))", 0, 1000, True),
+        ("c = x.cpu(); y = empty(len(torch.masked_select(c, c > 0.5)))", 0, 1000, True),
+        ("y = empty(int(x.argmax()))", 0, 999, True), ("y = empty(int(x.argmin()))", 0, 999, True),
+        ("c = x.cpu(); y = empty(len(torch.ones(7).nonzero()))", 7, 7, False),
+        ("torch.save({'x': x}, io.BytesIO())", 0, 0, False),
+    ]:
+        found = predict(READ + line)
+        rank, sources = found.rank, [share["source"] for share in found.rank["interval"]]
+        below, above = rank["reserved_peak_bytes_low"] >> 20, rank["reserved_peak_bytes_high"] >> 20
+        assert ("values" in sources) == decides == ("decide what is requested" in found.err), (line, found.err)
+        assert below <= low + 60 and above >= high and (decides or above < 70), (line, below, above)
+
+
 def test_the_card_for_the_upper_end_is_named_too():
     script = "import torch\nx = torch.randn(1 << 22, device='cuda')\n"
     script += "if not torch.allclose(x, x): x = torch.empty(15 << 30, device='cuda')"

@@ -181,6 +181,8 @@ def reads_of(rank: Rank, order: Order) -> Iterator[str]:
         times = "once" if count == 1 else f"{count} times"
         yield (f"the script read values that only a kernel could compute, {times}, and got {rank.assume or order.assume}; "
                f"most at {most['place']} ({most['what']})")
+        if rank.interval and any(MANY in read["what"] for read in reads) and not any(deciders(rank)):
+            yield "no run with other values was made: the interval does not cover a size or a branch that depends on them"
     decides = max(deciders(rank), key=lambda read: read["count"], default=None)
     if decides and order.values == INTEGERS:
         yield "such values decide what is requested here; --values forward computes them, which takes minutes"
@@ -188,6 +190,9 @@ def reads_of(rank: Rank, order: Order) -> Iterator[str]:
         wide = "" if "values" in rank.unbounded else ", so the interval is as wide as without them"
         yield (f"values that this machine computed decide what is requested, most at {decides['place']} ({decides['what']}); "
                f"a GPU rounds differently{wide}")
+
+
+MANY = " values of "  # in what was read; plain numbers are mostly printed
 
 
 # What a use of `beside.csv` is called in a sentence, where its name is not a function's.

@@ -32,6 +32,7 @@ from ..order import COMPUTED, FORWARD, INTEGERS, OFF
 from . import draws, families, host, spared, transfers
 from .assumption import Assumption
 from .exchange import Exchange
+from .fetched import Fetched
 from .operators import Limits, Operator
 from .shadow import ASSUMED, Shadow
 from .transfers import Transfer
@@ -86,6 +87,7 @@ class Values:
             host.most_threads = max(1, len(os.sched_getaffinity(0)) // sharers)
         self.assumption, self.routing = Assumption(assume), routing
         self.reads, self.computed_reads = UnknownReads(), UnknownReads()
+        self.fetched = Fetched(self.noted)
         self.computed = 0
         self.routed = 0  # choices of experts by scores that are not sure
         self.failed: dict[str, str] = {}  # operators that the host could not compute, and why
@@ -116,6 +118,7 @@ class Values:
             registered._destroy()
         if self.spared:
             self.spared._destroy()
+        self.fetched.close()
         if self.exchange:
             self.exchange.close()
         for hook in self.hooks:

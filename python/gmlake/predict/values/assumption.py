@@ -1,7 +1,8 @@
 """The assumption: what an unknown value is taken for, where a decision of the program depends on it.
 
-zeros: as the memory reads. ones: one, true. random: floats normally distributed, booleans even, with a fixed seed, so
-that routing is balanced and sampling spreads. Unknown integers are zero under each, since they are mostly indices.
+zeros: as the memory reads. ones: one, true; and `argmax` and `argmin` are the last index. random: floats normally
+distributed, booleans even, with a fixed seed, so that routing is balanced and sampling spreads. Unknown integers are zero
+under each, since they are mostly indices.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ class Assumption:
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
+        self.is_last = kind == "ones"  # of indices of unknown values, which are the first where all are equal
         self.generator = torch.Generator("cpu").manual_seed(0)
 
     def like(self, tensor: torch.Tensor) -> torch.Tensor:

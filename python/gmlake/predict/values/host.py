@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -42,6 +43,8 @@ _empty, _empty_strided = torch.empty, torch.empty_strided
 
 # How many threads an operator takes.
 most_threads = 1
+
+_busy = threading.local()
 
 _whole: dict[torch.dtype, torch.Tensor] = {}  # dtype: the tensor over all addresses
 
@@ -78,12 +81,19 @@ def call(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Calls an operator on CPU tensors, on few threads, unseen by the program's own modes."""
     threads, begin = _threads(), time.thread_time_ns()
     _set_threads(most_threads)
+    before, _busy.on = is_busy(), True
     try:
         with torch._C.DisableTorchFunction(), torch.no_grad():
             return overload(*args, **kwargs)
     finally:
+        _busy.on = before
         _set_threads(threads)
         _leave_out(time.thread_time_ns() - begin)
+
+
+def is_busy() -> bool:
+    """Whether this thread computes in place of a kernel, and not for the program."""
+    return getattr(_busy, "on", False)
 
 
 def available() -> int:

@@ -33,6 +33,7 @@ LARGE = 32 << 10  # elements, from which on results are written at once and not 
 CUDA = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
 INTEGERS = host.INTEGERS
 MASKS = (torch.bool, torch.uint8)
+INDEXING = ("argmax", "argmin")
 
 # In place, and what was there before is not read.
 OVERWRITING = frozenset(
@@ -147,7 +148,9 @@ class Operator:
         results = host.results(out)
         if lost:
             self.decides = any(result.dtype in INTEGERS for result in results)
-        if not lost or self.decides and self.may_decide(read):
+        if lost and self.name in INDEXING and self.is_last(args, kwargs, results):
+            self.learn(results, ASSUMED)
+        elif not lost or self.decides and self.may_decide(read):
             self.compute(args, kwargs, read, results, lost)
         elif self.decides and self.name in presumed.NAMES:
             self.presume(args, results)
@@ -210,6 +213,18 @@ class Operator:
 
         found = host.results(self.on_host(self.overload, args, kwargs, seen))
         return list(copies.values()) + [r for i, r in enumerate(found) if i in self.new_results]
+
+    def is_last(self, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Tensor]) -> bool:
+        """Makes indices among values that nobody computed the last ones, if these are assumed; equal values have the first."""
+        values = args[0]
+        is_left = not self.values.assumption.is_last or is_router(values) or not values.numel()
+        if is_left or not self.fit(results) or torch._C._cuda_isCurrentStreamCapturing():
+            return False
+        dim = args[1] if len(args) > 1 else kwargs.get("dim")
+        count = values.numel() if dim is None or not values.dim() else values.shape[dim]
+        prepare(results)
+        host.view(results[0]).fill_(count - 1)
+        return True
 
     def presume(self, args: Sequence[Any], results: Sequence[Tensor]) -> None:
         """A condition on values that are too many: presumed of all where it is true of an assumed one."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from . import host
+from . import host, unknown
 from .operators import INTEGERS, MIB, Operator, in_backward, some_values
 from .readbacks import READBACKS
 from .shadow import prepare
@@ -86,6 +86,8 @@ class Transfer(Operator):
             if not source.numel() or not self.shadow.doubt(source):
                 out = self.device(args, {})
             else:
+                if source.is_floating_point() and source.numel() > 1 and not self.values.is_noticed():
+                    self.values.fetched.add(source, self.shadow.doubt(source))
                 out = self.notice(source, some_values(source.numel()), args)
             self.fetched(to, source)
         else:
@@ -97,7 +99,9 @@ class Transfer(Operator):
         """A read of values that are not sure."""
         values, size = self.values, tensor.nbytes
         if not values.is_noticed():
-            values.noted(self.shadow.doubt(tensor), size, f"{what} of {str(tensor.dtype)[6:]}")
+            is_whole = tensor.dtype == torch.uint8 and unknown.is_of_storage()
+            what = f"{size:,} bytes of a storage" if is_whole else f"{what} of {str(tensor.dtype)[6:]}"
+            values.noted(self.shadow.doubt(tensor), size, what)
         if size >= LARGE_ON_HOST:
             values.spare()
         if size <= MIB and not self.shadow.touched(tensor):

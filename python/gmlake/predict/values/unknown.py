@@ -66,6 +66,12 @@ def place() -> tuple[str, str]:
     return _text(innermost) + backward, through
 
 
+def is_of_storage() -> bool:
+    """Whether a whole storage is read, as bytes, whatever its tensors hold: to be saved or pickled."""
+    innermost = next(_frames(), None)
+    return innermost is not None and innermost.f_code.co_filename.endswith(os.path.join("torch", "storage.py"))
+
+
 def _frames() -> Iterator[FrameType]:
     """Frames of this thread, the innermost first, without this package's own and without frozen modules."""
     frame: FrameType | None = sys._getframe(1)
