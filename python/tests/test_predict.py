@@ -1189,6 +1189,32 @@ def test_a_process_of_the_script_that_fails_gets_no_recommendation():
     assert all(bool(rank["allocators"]) == (rank["error"] is None) for rank in found.json["ranks"]), found.out
 
 
+SHARING = """
+import torch, torch.multiprocessing as mp
+def work(barrier):
+    x = torch.empty(30 << 30, dtype=torch.uint8, device="cuda")
+    if barrier: barrier.wait()
+if __name__ == "__main__":
+    spawn = mp.get_context("spawn")
+    barrier = spawn.Barrier(2)
+    children = [spawn.Process(target=work, args=(BARRIER,)) for _ in range(2)]
+    for child in children:
+        child.start()
+        if not BARRIER: child.join()
+    for child in children: child.join()
+"""
+
+
+def test_needs_of_processes_on_one_gpu_at_a_time_add_up():
+    found = predict(SHARING.replace("BARRIER", "barrier"))
+    (shared,) = found.json["shared_gpus"]
+    assert (shared["gpu"], shared["processes"], shared["smallest_card"]) == (0, ["0+1", "0+2"], "A100 80GB"), shared
+    assert shared["reserved_peak_bytes"] == 60 << 30, shared
+    assert "ranks 0+1, 0+2 share GPU 0 of node 0: at most 60.00 GiB" in found.err, found.err
+    found = predict(SHARING.replace("BARRIER", "None"))
+    assert found.json["shared_gpus"] == [] and found.out.count("RTX 5090 / RTX 5090") == 2, found.out + found.err
+
+
 def test_steps_end_a_child_of_the_script_too():
     wrapped = MLP.replace("\n", "\n    ").replace("options = argparse", "import sys; sys.argv = ['job']\n    options = argparse")
     spawns = f"import torch.multiprocessing as mp\ndef work(rank):{wrapped}\nif __name__ == '__main__': mp.spawn(work)\n"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from .facts import Rank
     from .order import Order, Ranks, Task
+    from .sharing import Shared
 
 SCHEMA = 2  # as SCHEMA_VERSION of the programs: src/report/answer.rs
 
@@ -49,12 +50,7 @@ def table(ranks: Iterable[Rank]) -> str:
 
 def line(rank: Rank) -> str:
     """What one rank holds at most, in the end under each allocator."""
-    return ROW.format(label(rank), *map(show, held(rank)), cards(rank))
-
-
-def label(rank: Rank) -> str:
-    """A rank's number, and behind a plus sign that of its child."""
-    return str(rank.rank) if rank.process is None else f"{rank.rank}+{rank.process}"
+    return ROW.format(rank.name, *map(show, held(rank)), cards(rank))
 
 
 def held(rank: Rank) -> list[int | None]:
@@ -95,18 +91,25 @@ def allocator(rank: Rank, name: str) -> Need:
     return rank.allocators.get(name, Need())
 
 
-def notes(ranks: Iterable[Rank], order: Order, nodes: Iterable[Node] = ()) -> list[str]:
-    """What must be known about the numbers, a line each. `nodes` is what `on_nodes` returned."""
+def notes(ranks: Iterable[Rank], order: Order, nodes: Iterable[Node] = (), shared: Iterable[Shared] = ()) -> list[str]:
+    """What must be known about the numbers, a line each. `nodes` is what `on_nodes` returned, `shared` of `sharing`."""
     found = []
     for rank in ranks:
-        who = f"rank {rank.rank}" if rank.process is None else f"rank {label(rank)} ({rank.command})"
+        who = f"rank {rank.rank}" if rank.process is None else f"rank {rank.name} ({rank.command})"
         found += [f"{who}: {text}" for text in notes_of(rank, order)]
     for node in nodes:
         if node.ranks > 1 and node.pinned_peak_bytes >= WORTH_A_NOTE:
             about = "" if node.predicted == node.ranks else "about "
             found.append(f"node {node.node}: its {node.ranks} ranks pin {about}{show(node.pinned_peak_bytes)} "
                          "of the host's memory at most")
-    return found
+    return [*found, *map(shared_gpu, shared)]
+
+
+def shared_gpu(it: Shared) -> str:
+    """What processes need together of a GPU that they share."""
+    sizes = f"at most {show(it.reserved_peak_bytes)} of PyTorch and {show(it.beside_pytorch_bytes)} besides"
+    return (f"ranks {listed(it.processes)} share GPU {it.gpu} of node {it.node}: {sizes}, if their peaks coincide; "
+            f"smallest card for that: {it.smallest_card or 'none'}")
 
 
 def on_nodes(found: Iterable[Rank], ranks: Ranks) -> list[Node]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from .. import _files
 from .._stdout import tell
-from . import Problem, answer, grid, library, options, pytorch, simulator
+from . import Problem, answer, grid, library, options, pytorch, sharing, simulator
 from .order import Order, Ranks, Task
 from .outputs import Outputs, check_own, made, name_of
 from .prediction import predict
@@ -101,7 +101,8 @@ def one(given: argparse.Namespace, workshop: Workshop, task: Task, folder: str) 
         for rank in found:
             rank.snapshot = None
     nodes = answer.on_nodes(found, ranks)
-    content = {**answer.head(task, workshop.wheel.torch), "ranks": found, "nodes": nodes}
+    shared = sharing.found(found, ranks)
+    content = {**answer.head(task, workshop.wheel.torch), "ranks": found, "nodes": nodes, "shared_gpus": shared}
     problems = _files.problems_of([
         *(partial(answer.write_json, path, "predict", content) for path in places(given, ranks, outputs)),
         lambda: write_unknown(given.unknown, found),
@@ -109,7 +110,7 @@ def one(given: argparse.Namespace, workshop: Workshop, task: Task, folder: str) 
     shown = answer.table(found)
     if given.json != "-" and shown:
         tell(shown)
-    for note in answer.notes(found, order, nodes):
+    for note in answer.notes(found, order, nodes, shared):
         say(note)
     if shown:
         say(f"next: {following(found)}")

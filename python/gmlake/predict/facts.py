@@ -62,6 +62,8 @@ class Recorded(TypedDict, total=False):
 
     requests: int
     devices: list[int]
+    gpus: list[int]
+    gpu_use_s: list[float]
     allocator: str | None
     device: str
     device_memory_bytes: int
@@ -91,6 +93,8 @@ class Facts:
     error: str | None = None
     requests: int = 0
     devices: list[int] = field(default_factory=list)
+    gpus: list[int] = field(default_factory=list)  # the devices as all processes number them
+    gpu_use_s: list[float] = field(default_factory=list)  # when it first used a GPU, and when it ended: Unix time
     allocator: str | None = "caching"  # as gmlake-sim calls it; None: several
     device: str | None = None
     device_memory_bytes: int | None = None
@@ -169,6 +173,8 @@ class Rank:
     is_beside_measured: bool = True
     requests: int = 0
     error: str | None = None
+    gpus: list[int] = field(default_factory=list)
+    gpu_use_s: list[float] = field(default_factory=list)
     allocator: str | None = None  # as in `allocators`
     device: str | None = None
     device_memory_bytes: int | None = None
@@ -196,6 +202,11 @@ class Rank:
     interval: list[Share] = field(default_factory=list)
     unbounded: list[str] = field(default_factory=list)
     allocators: dict[str, Need] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Its number, and behind a plus sign that of a process that the script started."""
+        return str(self.rank) if self.process is None else f"{self.rank}+{self.process}"
 
     @property
     def failed(self) -> bool:

@@ -179,8 +179,8 @@ def rank_of(rank: int, facts: Facts, others: Bounds) -> Rank:
 
 # What a rank's numbers have as the facts have it.
 SAME = [
-    "requests", "error", "allocator", "device", "device_memory_bytes", "steps", "step_seconds", "step_end_us", "oom_step",
-    "unknown_reads", "computed_reads", "assume", "host_memory_bytes", "own_runtimes", "frameworks",
+    "requests", "error", "gpus", "gpu_use_s", "allocator", "device", "device_memory_bytes", "steps", "step_seconds",
+    "step_end_us", "oom_step", "unknown_reads", "computed_reads", "assume", "host_memory_bytes", "own_runtimes", "frameworks",
 ]
 
 

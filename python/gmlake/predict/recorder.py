@@ -13,12 +13,13 @@ import inspect
 import os
 import pickle
 import sys
+import time
 from collections import Counter
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Callable
 
 from .. import _plugin
-from . import library
+from . import library, sharing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,6 +41,7 @@ class Recorder:
     ) -> None:
         """Starts with the GPU; `on_oom()` is called whenever memory runs out."""
         self._torch, self._categories = torch, categories
+        self._began = 0.0
         start = torch.cuda.memory._record_memory_history
         torch.cuda.memory._record_memory_history = _no_effect
         # What the script dumps says of itself, too, that it was made on the virtual GPU.
@@ -61,6 +63,7 @@ class Recorder:
                 raise Unrecorded(why)
             start(enabled="all", context=context, stacks="python", max_entries=sys.maxsize, **pinned)
             torch._C._cuda_attach_out_of_memory_observer(lambda *_: on_oom())
+            self._began = time.time()
 
         torch.cuda._lazy_call(begin)
 
@@ -83,6 +86,7 @@ class Recorder:
         then(snapshot)
         found: Recorded = {
             "requests": sum(count["alloc"] for count in counts), "devices": devices, "allocator": allocator_of(counts),
+            "gpus": sharing.gpus(devices), "gpu_use_s": [self._began, time.time()],
         }
         device = devices[0] if devices else 0
         if device < self._torch.cuda.device_count():  # a script may hide its GPUs in the end

@@ -24,7 +24,7 @@ from .facts import Need
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from .facts import Facts
+    from .facts import Facts, Part
 
 NAME = "gmlake-sim"
 ALLOCATORS = ["caching", "expandable", "lake"]
@@ -111,6 +111,13 @@ def cards(facts: Facts, allocators: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
+def smallest(path: str, parts: Sequence[Part]) -> str | None:
+    """The smallest card that serves what is in this file besides these uses."""
+    options = ["--allocators", "native", "--cards", "smallest", "--device-memory", "unlimited", *counted(parts)]
+    runs = ask("compare", path, *options)["runs"]
+    return next((run["cards"][0] for run in runs if run.get("cards")), None)
+
+
 def played(facts: Facts) -> list[Peak]:
     """Peaks of PyTorch's allocator for each drawing of a rank."""
     own = facts.allocator or ALLOCATORS[0]
@@ -128,7 +135,12 @@ def played(facts: Facts) -> list[Peak]:
 def uses(facts: Facts) -> list[str]:
     """The option that tells what a rank did on its card besides PyTorch's allocator."""
     beside = facts.library.get("beside")
-    counts = [f"{part['use']}={part['count']}" for part in beside["parts"]] if beside else []
+    return counted(beside["parts"]) if beside else []
+
+
+def counted(parts: Sequence[Part]) -> list[str]:
+    """The same for these uses."""
+    counts = [f"{part['use']}={part['count']}" for part in parts]
     return ["--uses", ",".join(counts)] if counts else []
 
 
