@@ -4,6 +4,7 @@ use super::data::{By, RecordedOom, Shortfall};
 use super::names::Namer;
 use crate::sim::Opened;
 use crate::trace::{Entry, live};
+use crate::verify::most_in;
 
 /// The first request that ran out in the recording, if one did.
 pub(crate) fn recorded_oom(opened: &Opened) -> Option<RecordedOom> {
@@ -13,9 +14,11 @@ pub(crate) fn recorded_oom(opened: &Opened) -> Option<RecordedOom> {
     let before = event.checked_sub(1).and_then(|last| live(&opened.trace).nth(last));
     let live = before.unwrap_or_default().bytes;
     let memory = opened.limit.or(opened.capacity);
-    let shortfall = match memory {
+    // Where only a range is known, as much as there may have been.
+    let most = opened.memory_range.as_ref().map(most_in).or(memory);
+    let shortfall = match most {
         None if refused.was_there() => Shortfall::NotShort,
-        Some(memory) if live + requested > memory => Shortfall::TooMuch,
+        Some(most) if live + requested > most => Shortfall::TooMuch,
         _ if opened.kept_cache => Shortfall::CacheKept,
         _ => Shortfall::Fragmented,
     };

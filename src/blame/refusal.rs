@@ -42,6 +42,7 @@ pub fn refusal(scenario: &Scenario<'_>, by: By, innermost: bool) -> Result<Refus
         name,
         requested_bytes: request.size,
         memory_bytes: setup.memory(opened),
+        memory_range_bytes: range(opened, setup),
         reserved_bytes: held.usage.reserved,
         live_bytes: held.usage.requested,
         usable_bytes: usable(&held),
@@ -55,6 +56,12 @@ pub fn refusal(scenario: &Scenario<'_>, by: By, innermost: bool) -> Result<Refus
         expandable_card,
         others: card::at_oom(&opened.file),
     })
+}
+
+/// Where the memory lies that the run may hold, if that is all that is known of it.
+fn range(opened: &Opened, setup: &Setup) -> Option<(Bytes, Bytes)> {
+    let range = opened.memory_range.as_ref().filter(|_| setup.memory == Memory::AsRecorded)?;
+    Some((range.start, range.end))
 }
 
 /// The event at which memory first ran out, and the one after which to look at what is held.

@@ -27,7 +27,8 @@ use crate::run::{RECORDED, RunSummary};
 use crate::trace::{self, Certainty, Draft, Labels, LoadOptions, Records, Trace, TraceError};
 use crate::trace::{both, ingest, peak_live_bytes};
 use crate::units::{Bytes, Size};
-use crate::verify::{Refused, Verification, begins_with_program, counted, unseen_start, verify};
+use crate::verify::{Refused, Verification, begins_with_program, counted, range_in_words};
+use crate::verify::{unseen_start, verify};
 
 /// Opens one device of a file.
 ///
@@ -98,11 +99,12 @@ fn reconstruct(
         recorded = None;
         notes.extend(records.has_segments.then(|| NO_ROOM.to_owned()));
     }
-    let Verification { refused, diverted, limit, capacity, start, .. } = found.unwrap_or_default();
+    let found = found.unwrap_or_default();
+    let Verification { refused, diverted, limit, capacity, start, memory_range, .. } = found;
     let (kept_cache, start) = (diverted > 0, start.layout);
     let failure = OnceLock::from(failed);
     let known = Opened { failure, ..Opened::default() };
-    let opened = Opened { file, devices, records, trace, coverage, start, ..known };
+    let opened = Opened { file, devices, records, trace, coverage, start, memory_range, ..known };
     Ok(Opened { limit, capacity, refused, kept_cache, notes, recorded, ..opened })
 }
 
@@ -179,7 +181,7 @@ fn notes(found: &Verification) -> Vec<String> {
         ));
     }
     if let Some(refused) = found.refused.filter(|refused| refused.was_there()) {
-        notes.push(not_short(refused, found.limit));
+        notes.push(not_short(refused, found));
     } else if let (Some(refused), None, None) = (found.least_refused, found.limit, found.capacity) {
         notes.push(format!(
             "the driver once refused to give {} in all, and gave more at other times: something \
@@ -191,15 +193,19 @@ fn notes(found: &Verification) -> Vec<String> {
 }
 
 /// A refusal that is not for want of memory.
-fn not_short(refused: Refused, limit: Option<Bytes>) -> String {
+fn not_short(refused: Refused, found: &Verification) -> String {
     let free = Size(refused.device_free.unwrap_or(0));
-    match limit {
-        Some(limit) => format!(
+    match (found.limit, &found.memory_range) {
+        (Some(_), Some(range)) => format!(
+            "a memory limit {} refused requests, while the driver had {free} free",
+            range_in_words(range)
+        ),
+        (Some(limit), None) => format!(
             "a memory fraction that comes to about {} refused requests, while the driver had {free} \
              free",
             Size(limit)
         ),
-        None => format!(
+        (None, _) => format!(
             "memory was not short when a request was refused: the driver had {free} free. What \
              refused it (a memory fraction, a MemPool, the driver) is not recorded or simulated"
         ),

@@ -1,5 +1,6 @@
 //! An opened recording: what a file says of one device, and what was worked out from it.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use super::fingerprint::fingerprint;
@@ -27,6 +28,9 @@ pub struct Opened {
     pub limit: Option<Bytes>,
     /// The device's memory in bytes, where the driver refused to give more.
     pub capacity: Option<Bytes>,
+    /// Where the limit lies, or else the device's memory, if the recording shows no more than that
+    /// ([`Verification::memory_range`](crate::verify::Verification::memory_range)).
+    pub memory_range: Option<Range<Bytes>>,
     /// The first request that ran out, and what the driver had then.
     pub refused: Option<Refused>,
     /// Whether requests ran out in a private pool, while PyTorch kept the cache of all others.

@@ -19,6 +19,7 @@ use crate::device::{AddressPolicy, DevicePtr, Profile, SimDevice};
 use crate::drive::OnOom;
 use crate::trace::Action;
 use crate::units::{Bytes, Size};
+use crate::verify::range_in_words;
 
 /// Memory of a device that never runs out: more than there are addresses.
 pub(crate) const UNLIMITED: Bytes = 1 << 60;
@@ -194,10 +195,7 @@ impl Setup {
         let fraction = self.given(opened).fraction();
         let recorded = opened.limit.or(opened.capacity).map(Size);
         match (self.memory, recorded, fraction) {
-            (Memory::AsRecorded, Some(memory), _) => vec![format!(
-                "memory limit inferred from failed requests: {memory} (override with \
-                 --device-memory SIZE, or 'unlimited')"
-            )],
+            (Memory::AsRecorded, Some(memory), _) => vec![inferred(memory, opened)],
             (Memory::AsRecorded | Memory::Unlimited, _, Some(fraction)) => vec![format!(
                 "the memory fraction of {fraction} limits nothing, since the device's memory is \
                  not known: give --device-memory"
@@ -314,6 +312,23 @@ impl Setup {
         let grown = grown.map(|entry| (DevicePtr(entry.addr), entry.size));
         Some(start.chain(grown).collect())
     }
+}
+
+/// How much memory was inferred, from what, and what is simulated where it is not certain.
+fn inferred(memory: Size, opened: &Opened) -> String {
+    let range = opened.memory_range.as_ref();
+    let source = match range {
+        Some(range) if range.end == Bytes::MAX => "PyTorch's decisions",
+        _ => "failed requests",
+    };
+    let found = range.map_or_else(
+        || memory.to_string(),
+        |range| format!("{}, simulated with {memory}", range_in_words(range)),
+    );
+    format!(
+        "memory limit inferred from {source}: {found} (override with --device-memory SIZE, or \
+         'unlimited')"
+    )
 }
 
 #[cfg(test)]

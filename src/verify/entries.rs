@@ -1,8 +1,6 @@
 //! Entries of a recording: what they tell by themselves, before anything is replayed.
 
-use crate::allocator::{Environment, segment_size};
 use crate::trace::{Action, Entry};
-use crate::units::Bytes;
 
 /// Whether the first growth among the entries is of an expandable segment.
 pub(super) fn first_growth(entries: &[Entry]) -> Option<bool> {
@@ -31,24 +29,4 @@ pub(super) fn describe(entry: &Entry) -> String {
         Action::Oom => format!("{name} of {} bytes", entry.size),
         _ => format!("{name} of {} bytes at {:#x}", entry.size, entry.addr),
     }
-}
-
-/// The most that was held (a limit is at least that), and the least that would have been held if a failed request had
-/// been served (a limit is below that). `held` is what was held at the start.
-pub(super) fn limit_bounds(
-    entries: &[Entry],
-    environment: &Environment,
-    mut held: Bytes,
-) -> (Bytes, Bytes) {
-    let (mut least, mut most) = (held, Bytes::MAX);
-    for entry in entries {
-        match entry.action {
-            Action::SegmentAlloc | Action::SegmentMap => held += entry.size,
-            Action::SegmentFree | Action::SegmentUnmap => held = held.saturating_sub(entry.size),
-            Action::Oom => most = most.min(held + segment_size(entry.size, &environment.conf)),
-            _ => {}
-        }
-        least = least.max(held);
-    }
-    (least, most.max(least + 1))
 }

@@ -7,15 +7,13 @@ use std::collections::BTreeSet;
 
 use super::entries::ends_operation;
 use super::lifetimes::{Lifetimes, MemPools, user_pools};
+use super::limits::{self, Limits};
 use super::pool_options::OptionSearch;
 use super::replay::{Assumed, Recorded, replay};
 use super::verification::{HOPELESS, Verification};
-use crate::allocator::{Environment, segment_size};
-use crate::trace::{Action, Entry, Records, both};
+use crate::allocator::Environment;
+use crate::trace::{Records, both};
 use crate::units::Bytes;
-
-/// Memory of an NVIDIA H200 as its device properties state it, in bytes.
-const H200_MEMORY: Bytes = 150_109_880_320;
 
 /// Entries replayed at most in search of private segments.
 const POOL_EFFORT: usize = 20_000_000;
@@ -23,31 +21,35 @@ const POOL_EFFORT: usize = 20_000_000;
 /// Verifies a recording, inferring what it does not say.
 pub fn verify(records: &Records, environment: &Environment) -> Verification {
     let pools = || (Lifetimes::new(records), MemPools::known(records));
-    let (recorded, (mut lifetimes, mempools)) = both(|| Recorded::new(records, environment), pools);
-    let found = with_limit(&recorded, &lifetimes, &mempools);
+    let (recorded, (lifetimes, mempools)) = both(|| Recorded::new(records, environment), pools);
+    let found = infer(&recorded, lifetimes, mempools);
+    let memory_range = limits::range(environment, recorded.bounds, &found);
+    Verification { memory_range, ..found }
+}
+
+fn infer<'r>(
+    recorded: &Recorded<'r>,
+    mut lifetimes: Lifetimes<'r>,
+    mempools: MemPools,
+) -> Verification {
+    let records = recorded.records;
+    let found = with_limit(recorded, &lifetimes, &mempools);
     if found.difference_count == 0 {
         return found;
     }
-    let (found, mempools) = with_options(&recorded, &lifetimes, found, mempools);
+    let (found, mempools) = with_options(recorded, &lifetimes, found, mempools);
     if found.difference_count == 0 || records.has_pools {
         return found;
     }
     let limit = found.limit;
     let candidates = lifetimes.undetermined().to_vec();
     let trials = trials(records);
-    let mut search = PoolSearch {
-        recorded: &recorded,
-        limit,
-        lifetimes: &mut lifetimes,
-        mempools: &mempools,
-        candidates,
-        trials,
-    };
+    let (lifetimes, mempools) = (&mut lifetimes, &mempools);
+    let mut search = PoolSearch { recorded, limit, lifetimes, mempools, candidates, trials };
     if !search.run(&mut BTreeSet::new()) {
         return found;
     }
-    let (lifetimes, mempools) = (&lifetimes, &mempools);
-    replay(&recorded, Assumed { limit, lifetimes, mempools, patience: HOPELESS })
+    replay(recorded, Assumed { limit, lifetimes, mempools, patience: HOPELESS })
 }
 
 /// Replays that a search may make.
@@ -65,13 +67,18 @@ pub fn begins_with_program(records: &mut Records, environment: &Environment) -> 
     makes_sense
 }
 
+fn limits_of(recorded: &Recorded<'_>) -> Limits {
+    let &Recorded { records, environment, bounds, .. } = recorded;
+    Limits::new(&records.entries, environment, bounds)
+}
+
 fn makes_sense(recorded: &Recorded<'_>) -> bool {
     let lifetimes = &Lifetimes::new(recorded.records);
     let mempools = &MemPools::known(recorded.records);
     // The history may stop in the middle of an operation.
     let entries = &recorded.records.entries;
     let whole = entries.iter().rposition(ends_operation).map_or(0, |last| last + 1);
-    limits(recorded).into_iter().any(|limit| {
+    limits_of(recorded).all.into_iter().any(|limit| {
         let assumed = Assumed { limit, lifetimes, mempools, patience: 0 };
         assumed.contradiction(recorded).is_none_or(|entry| entry >= whole)
     })
@@ -105,84 +112,24 @@ fn with_limit(
     lifetimes: &Lifetimes<'_>,
     mempools: &MemPools,
 ) -> Verification {
-    let candidates = limits(recorded);
+    let Limits { all, unsupported } = limits_of(recorded);
     let under =
         |limit, patience| replay(recorded, Assumed { limit, lifetimes, mempools, patience });
-    let mut best = (0, candidates[0]);
-    for &limit in candidates.iter().filter(|_| candidates.len() > 1) {
+    let mut best = (0, all[unsupported]);
+    for (number, &limit) in all.iter().enumerate().filter(|_| all.len() > 1) {
         let trial = under(limit, 0);
-        let Some(first) = trial.differences.first() else { return trial };
+        let Some(first) = trial.differences.first() else {
+            // It refused what came in a second attempt, and nothing else did.
+            if number >= unsupported || (trial.retries > 0 && trial.least_refused.is_none()) {
+                return trial;
+            }
+            continue;
+        };
         if first.entry > best.0 {
             best = (first.entry, limit);
         }
     }
     under(best.1, HOPELESS)
-}
-
-/// Limits to try, the most likely first. Without a limit in the environment, requests that failed tell that there was
-/// one: it lies between the most that was ever held and what the least of them would have needed.
-fn limits(recorded: &Recorded<'_>) -> Vec<Option<Bytes>> {
-    let &Recorded { records, environment, bounds: (least, most), .. } = recorded;
-    if environment.memory_fraction.is_some() || environment.limit.is_some() {
-        return vec![environment.memory_limit()];
-    }
-    // The settings' share is of the device's memory, which may not be known.
-    let totals = [environment.total_memory, H200_MEMORY];
-    let mut limits = Vec::new();
-    if let Some(fraction) = environment.conf.memory_fraction {
-        let of = |total: Bytes| (fraction * total as f64) as Bytes;
-        let is_limit = environment.fraction().is_some();
-        limits.extend(totals.map(|total| is_limit.then(|| of(total))));
-    }
-    let is_limited = !limits.is_empty()
-        || environment.conf.garbage_collection_threshold > 0.0
-        || recorded.has_failed();
-    if !is_limited {
-        return vec![None];
-    }
-    let named = limits.len();
-    let within = |limit: &Bytes| (least..most).contains(limit);
-    for total in totals {
-        let percent = (1..100).map(|percent| (f64::from(percent) / 100.0 * total as f64) as Bytes);
-        limits.extend(percent.filter(within).map(Some));
-    }
-    match refusals(records, environment) {
-        // But for the share in the settings nothing tells of a limit: only what PyTorch gave back may.
-        Refusals::None | Refusals::Driver => {
-            limits.insert(named, None);
-            limits.push(Some(least));
-        }
-        Refusals::NotDriver => limits.extend([None, Some(least)]),
-        Refusals::Unknown => limits.extend([Some(least), None]),
-    }
-    limits
-}
-
-/// Who refused the requests that ran out.
-enum Refusals {
-    /// None did.
-    None,
-    /// The driver had too little for each of them.
-    Driver,
-    /// The driver had enough for one of them.
-    NotDriver,
-    /// The recording does not say what the driver had.
-    Unknown,
-}
-
-fn refusals(records: &Records, environment: &Environment) -> Refusals {
-    let is_oom = |entry: &&Entry| entry.action == Action::Oom;
-    let mut ooms = records.entries.iter().filter(is_oom).peekable();
-    let needed = |entry: &Entry| segment_size(entry.size, &environment.conf);
-    if ooms.peek().is_none() {
-        Refusals::None
-    } else if ooms.clone().any(|entry| entry.addr == 0) {
-        Refusals::Unknown
-    } else if ooms.all(|entry| entry.addr < needed(entry)) {
-        Refusals::Driver
-    } else {
-        Refusals::NotDriver
-    }
 }
 
 /// Which of the segments that are gone at the end were private: chronological backtracking. A contradiction is

@@ -10,6 +10,7 @@ mod entries;
 mod flush;
 mod infer;
 mod lifetimes;
+mod limits;
 mod pool_options;
 mod replay;
 pub mod show;
@@ -19,6 +20,7 @@ mod unseen;
 mod verification;
 
 pub use infer::{begins_with_program, verify};
+pub(crate) use limits::{most_in, range_in_words};
 pub use start::{StartState, state_at};
 pub use summary::{Compared, VerificationSummary};
 pub use unseen::unseen_start;

@@ -19,8 +19,9 @@ use rustc_hash::FxHashMap;
 
 use super::device::{Problem, RecordedDevice};
 use super::ending::differing_segments;
-use super::entries::{describe, ends_operation, first_growth, limit_bounds};
+use super::entries::{describe, ends_operation, first_growth};
 use super::lifetimes::{Lifetimes, MemPools, inferred_pool};
+use super::limits::Bounds;
 use super::start::{StartState, state_at};
 use super::verification::{Difference, HOPELESS, Verification};
 use crate::allocator::{AllocError, Allocator, BlockId, Caching, Environment, Request, Usage};
@@ -38,21 +39,16 @@ pub(super) struct Recorded<'a> {
     pub environment: &'a Environment,
     /// What was held when it began.
     pub start: StartState,
-    /// What a memory limit lies between, see [`limit_bounds`].
-    pub bounds: (Bytes, Bytes),
+    /// What a memory limit lies between.
+    pub bounds: Bounds,
 }
 
 impl<'a> Recorded<'a> {
     pub(super) fn new(records: &'a Records, environment: &'a Environment) -> Self {
         let start = state_at(records, 0, &environment.conf);
         let held = start.layout.segments.iter().map(|segment| segment.size).sum();
-        let bounds = limit_bounds(&records.entries, environment, held);
+        let bounds = Bounds::new(&records.entries, environment, held);
         Self { records, environment, start, bounds }
-    }
-
-    /// Whether a request failed: only then is there a limit from above.
-    pub(super) fn has_failed(&self) -> bool {
-        self.bounds.1 < Bytes::MAX
     }
 }
 
@@ -119,7 +115,7 @@ impl<'a> Verifier<'a> {
         let mut environment = Environment { limit, memory_fraction, ..environment.clone() };
         environment.no_split = assumed.mempools.no_split.iter().copied().collect();
         let entries = &records.entries[..];
-        let most_held = recorded.has_failed().then_some(bounds.0);
+        let most_held = bounds.has_failed().then_some(bounds.least);
         let report = Verification { limit: assumed.limit, ..Verification::default() };
         let recorded = RecordedDevice::new(entries, &assumed.mempools.elsewhere);
         Self {

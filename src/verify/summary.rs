@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::limits::range_in_words;
 use super::verification::{Difference, Verification};
 use crate::alloc_conf::TorchVersion;
 use crate::trace::{Action, PoolId, Records};
@@ -38,6 +39,10 @@ pub struct VerificationSummary {
     pub start_decided: u64,
     /// Memory limit that was assumed.
     pub limit_bytes: Option<Bytes>,
+    /// Bytes between which the limit lies, or else the device's memory, if the recording shows no more: from the
+    /// first, below the second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_range_bytes: Option<(Bytes, Bytes)>,
     /// Memory of the device, as far as refusals of the driver tell.
     pub capacity_bytes: Option<Bytes>,
     /// Segments that must have been private, although the recording does not say so.
@@ -90,6 +95,7 @@ impl VerificationSummary {
             start_uncertain: found.start.uncertain as u64,
             start_decided: found.start.decided as u64,
             limit_bytes: found.limit,
+            memory_range_bytes: found.memory_range.as_ref().map(|range| (range.start, range.end)),
             capacity_bytes: found.capacity,
             inferred_private_segments: found.inferred_private as u64,
             no_split_pools: found.labels.no_split.iter().map(id).collect(),
@@ -119,7 +125,13 @@ impl VerificationSummary {
             ));
         }
         if let Some(limit) = self.limit_bytes {
-            words.push(format!("memory limit of {limit} bytes"));
+            words.push(match self.memory_range_bytes {
+                Some((from, to)) => format!(
+                    "memory limit {}, replayed with {limit} bytes",
+                    range_in_words(&(from..to))
+                ),
+                None => format!("memory limit of {limit} bytes"),
+            });
         }
         if let Some(capacity) = self.capacity_bytes {
             words.push(format!("the driver refused more than {capacity} bytes"));

@@ -1,5 +1,7 @@
 //! Verification results: differences, and what the entries do not say in words.
 
+use std::ops::Range;
+
 use super::start::StartState;
 use crate::allocator::Usage;
 use crate::device::CallCounts;
@@ -64,6 +66,9 @@ pub struct Verification {
     pub limit: Option<Bytes>,
     /// Memory of the device, as far as the driver's refusals tell: the most that was held where it refused more.
     pub capacity: Option<Bytes>,
+    /// Where the limit lies, or else the capacity, if the recording shows no more than that. It ends nowhere
+    /// ([`Bytes::MAX`]) if no failed request shows it.
+    pub memory_range: Option<Range<Bytes>>,
     /// The least memory that would have been held if the driver had not refused a request.
     pub least_refused: Option<Bytes>,
     /// Requests that ran out in a private pool, as the cache that was kept tells.

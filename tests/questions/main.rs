@@ -13,6 +13,7 @@ mod blame_stacks;
 mod cache;
 mod fleet;
 mod fleet_report;
+mod limits;
 mod oom;
 mod plan;
 mod planning_cli;

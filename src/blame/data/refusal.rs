@@ -64,6 +64,9 @@ pub struct Refusal {
     pub requested_bytes: Bytes,
     /// Bytes that the job may hold, if there is a limit that is known.
     pub memory_bytes: Option<Bytes>,
+    /// Bytes between which that limit lies, if the recording shows no more: from the first, below the second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_range_bytes: Option<(Bytes, Bytes)>,
     /// Bytes held from the device, after all that could be given back was.
     pub reserved_bytes: Bytes,
     /// Bytes asked for and live.

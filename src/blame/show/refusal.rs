@@ -1,11 +1,14 @@
 //! Out of memory, in words: who requested it, who held the memory, what was wasted, and what would have served it.
 
+use std::ops::Range;
+
 use super::{called_from, fitted, percent, subject};
 use crate::blame::data::{By, Refusal, Served};
 use crate::printable::printable;
 use crate::report::Look;
 use crate::report::section::Section;
 use crate::units::{Bytes, Grouped, Size};
+use crate::verify::{most_in, range_in_words};
 
 /// A headline, what was wasted and why, the `top` largest holders, and what would have served it.
 pub fn refusal_text(refusal: &Refusal, top: usize, look: Look) -> String {
@@ -84,6 +87,11 @@ fn state(refusal: &Refusal) -> String {
     let (reserved, live) = (Size(refusal.reserved_bytes), Size(refusal.live_bytes));
     let who = whose(refusal);
     let held = match refusal.memory_bytes {
+        Some(memory) if let Some(range) = known_range(refusal) => format!(
+            "{who} held {reserved} ({live} live). Its limit was {}, simulated with {}",
+            range_in_words(&range),
+            Size(memory)
+        ),
         Some(memory) => {
             let left = Size(memory.saturating_sub(refusal.reserved_bytes));
             format!("Of {}, {who} held {reserved} ({live} live), leaving {left}", Size(memory))
@@ -131,11 +139,7 @@ fn in_same_memory(refusal: &Refusal) -> String {
     };
     let needed = refusal.live_bytes + refusal.requested_bytes;
     if let Some(memory) = refusal.memory_bytes.filter(|&memory| needed > memory) {
-        let (needed, memory) = (Size(needed), Size(memory));
-        return format!(
-            "With this request {needed} would be live, more than the {memory} available: no allocator or \
-             setting can serve it. Use less memory."
-        );
+        return too_much(refusal, needed, memory);
     }
     match (names(true), names(false)) {
         (Some(all), _) if refusal.coverage.is_partial() => {
@@ -156,6 +160,29 @@ fn in_same_memory(refusal: &Refusal) -> String {
             format!("In the same memory, the request succeeds {ways}.")
         }
     }
+}
+
+/// More would have been live than there was, or may have been.
+fn too_much(refusal: &Refusal, needed: Bytes, memory: Bytes) -> String {
+    let live = format!("With this request {} would be live", Size(needed));
+    let available = match known_range(refusal) {
+        Some(range) if needed <= most_in(&range) => {
+            return format!(
+                "{live}. Whether the limit allows that is unknown: it was {}.",
+                range_in_words(&range)
+            );
+        }
+        Some(_) => "limit".to_owned(),
+        None => format!("{} available", Size(memory)),
+    };
+    format!(
+        "{live}, more than the {available}: no allocator or setting can serve it. Use less memory."
+    )
+}
+
+/// Where the limit lies, if that is all that is known of it.
+fn known_range(refusal: &Refusal) -> Option<Range<Bytes>> {
+    refusal.memory_range_bytes.map(|(from, to)| from..to)
 }
 
 /// `a`, `a or b`, `a, b or c`.
