@@ -95,8 +95,9 @@ pub fn replay(
 ) -> Result<ReplaySummary, ReplayError> {
     let gpu = Gpu::open(plan.device)?;
     let environment = environment(trace, gpu.memory()?.total);
+    let has_pools = trace.has_private_pools();
     let build = || {
-        let allocator = choice.spec.build(&choice.options, &environment)?;
+        let allocator = choice.build(&environment, has_pools)?;
         Ok::<Box<dyn Allocator>, OptionError>(match choice.spec.role {
             Role::PlugIn => Box::new(Supervised::new(allocator, choice.spec)),
             _ => allocator,

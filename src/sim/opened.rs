@@ -43,6 +43,8 @@ pub struct Opened {
     pub program: OnceLock<u128>,
     /// The same of [`Opened::first_failure`].
     pub failure: OnceLock<Option<usize>>,
+    /// The same of [`Opened::has_private_pools`].
+    pub pools: OnceLock<bool>,
 }
 
 impl Opened {
@@ -55,6 +57,11 @@ impl Opened {
     /// The first request that failed in the recording, as an event of the trace.
     pub fn first_failure(&self) -> Option<usize> {
         *self.failure.get_or_init(|| self.trace.first_failure())
+    }
+
+    /// Whether the program has private pools: CUDA graphs, or a `MemPool`.
+    pub fn has_private_pools(&self) -> bool {
+        *self.pools.get_or_init(|| self.trace.has_private_pools())
     }
 
     /// The training step, from 1, that event number `event` is in. A step that the recording ends in counts, as it does

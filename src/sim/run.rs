@@ -293,7 +293,7 @@ impl<'t> Stage<'t> {
     fn empty(opened: &'t Opened, choice: &Choice, setup: &Setup) -> Result<Self, RunError> {
         setup.check(opened)?;
         let watch = (Counted::default(), Priced::new(setup.profile.clone()), None);
-        let allocator = choice.spec.build(&choice.options, &setup.environment(opened))?;
+        let allocator = choice.build(&setup.environment(opened), opened.has_private_pools())?;
         Ok(Self {
             allocator: match setup.supervision.covers(choice.spec.role) {
                 true => Box::new(Supervised::new(allocator, choice.spec)),

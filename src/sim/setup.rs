@@ -170,6 +170,13 @@ impl Setup {
         if self.conf.as_ref().is_some_and(|conf| conf.allocator() == "expandable") {
             notes.push("with expandable_segments:True PyTorch is the row expandable".to_owned());
         }
+        if opened.has_private_pools() {
+            notes.push(
+                "private pools (CUDA graphs, MemPool) are served by PyTorch's own allocator beside \
+                 any other"
+                    .to_owned(),
+            );
+        }
         if conf.backend == Backend::CudaMallocAsync {
             notes.push(match self.conf {
                 Some(_) => {

@@ -5,7 +5,9 @@
 
 use crate::common::{ROOMY, checked, defaults, run_checked};
 use gmlake::alloc_conf::{AllocConf, TorchVersion};
-use gmlake::allocator::{ALL, Checked, Environment, OptionSpec, Options, Role, Spec, quietly};
+use gmlake::allocator::{
+    ALL, Checked, Choice, Environment, OptionSpec, Options, Role, Spec, quietly,
+};
 use gmlake::trace::synthetic::{Op, Script};
 use gmlake::trace::{PoolId, StreamId};
 use gmlake::units::{Bytes, GIB, KIB, MIB};
@@ -173,7 +175,10 @@ fn environment(text: &str, total_memory: Bytes) -> Environment {
 }
 
 /// Checks a property of every allocator, and tells of each allocator that fails, with its smallest script.
-fn for_all<S: Strategy>(strategy: impl Fn(&'static Spec) -> S, check: impl Fn(&Spec, S::Value)) {
+fn for_all<S: Strategy>(
+    strategy: impl Fn(&'static Spec) -> S,
+    check: impl Fn(&'static Spec, S::Value),
+) {
     let mut failures = Vec::new();
     for spec in ALL {
         let mut config = Config { max_shrink_iters: 20_000, ..Config::default() };
@@ -213,12 +218,13 @@ fn promises_hold_under_random_options() {
     for_all(strategy, |spec, (pairs, conf, capacity, ops)| {
         let mut options = Options::default();
         pairs.iter().for_each(|(name, value)| options.set(name, value));
+        let trace = Script::trace_of(&ops);
+        let (choice, environment) = (Choice { spec, options }, environment(&conf, capacity));
         // PyTorch refuses some of its settings together.
-        let Ok(allocator) = spec.build(&options, &environment(&conf, capacity)) else {
+        let Ok(allocator) = choice.build(&environment, trace.has_private_pools()) else {
             assert_eq!(spec.role, Role::PyTorch);
             return;
         };
-        let allocator = Checked::new(allocator, spec);
-        run_checked(allocator, &Script::trace_of(&ops), capacity);
+        run_checked(Checked::new(allocator, spec), &trace, capacity);
     });
 }

@@ -53,7 +53,7 @@ pub fn transcribe(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<Rec
         stack: Entry::NO_STACK,
         conf,
     };
-    let mut allocator = choice.spec.build(&choice.options, &environment)?;
+    let mut allocator = choice.build(&environment, opened.has_private_pools())?;
     let mut device = Watched::new(setup.device(opened, choice), HeldSegments::default());
     let mut replay = Replay::new(&opened.trace, setup.on_oom);
     let range = 0..opened.trace.events.len();

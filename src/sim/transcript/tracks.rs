@@ -70,7 +70,8 @@ fn run<W: Write>(
         setup.addresses.get_or_insert(AddressPolicy::Driver);
     }
     let environment = setup.environment(opened);
-    let mut allocator = choice.spec.build(&choice.options, &environment).map_err(RunError::from)?;
+    let mut allocator =
+        choice.build(&environment, opened.has_private_pools()).map_err(RunError::from)?;
     let mut device = Watched::new(setup.device(opened, choice), HeldSegments::default());
     let mut replay = Replay::new(&opened.trace, setup.on_oom);
     let mut tracks = Tracks {

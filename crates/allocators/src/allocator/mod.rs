@@ -6,6 +6,7 @@
 //! property tests and the benchmarks take it up from there.
 
 mod afterlife;
+mod beside;
 mod bfc;
 mod bound;
 mod caching;
@@ -34,7 +35,7 @@ mod supervised;
 mod vm_pool;
 mod vmm;
 
-pub use bound::PagedBound;
+pub use beside::Beside;
 pub use caching::{Caching, SMALL_MAX, SMALL_SEGMENT, round_request, segment_size};
 pub use checked::Checked;
 pub use gmlake::{Gmlake, GmlakeOptions};
@@ -53,6 +54,7 @@ pub use supervised::{Supervised, quietly};
 pub use vmm::Vmm;
 
 use bfc::Bfc;
+use bound::paged_bound;
 use cuda_async::CudaAsync;
 use gmlake_core::units::Bytes;
 use offline::Offline;
@@ -207,7 +209,7 @@ pub const ALL: &[Spec] = &[
         options: &[],
         role: Role::Bound,
         alignment: ALIGNMENT,
-        build: &|_, environment| Ok(Box::new(PagedBound::new(environment))),
+        build: &|_, environment| Ok(Box::new(paged_bound(environment))),
     },
 ];
 

@@ -14,7 +14,7 @@ pub struct Request {
     pub size: Bytes,
     /// The stream that will use the memory first. Memory freed on a stream may be used again on it at once.
     pub stream: StreamId,
-    /// The pool to serve it from; allocators without private pools ignore it.
+    /// The pool to serve it from. Allocators without private pools ignore it; see [`Beside`](super::Beside).
     pub pool: PoolId,
 }
 

@@ -97,6 +97,11 @@ impl Role {
         matches!(self, Self::PyTorch | Self::Candidate | Self::OnRequest | Self::PlugIn)
     }
 
+    /// Whether it would serve a program in the place of PyTorch's, without private pools of its own.
+    pub(super) const fn lacks_pools(self) -> bool {
+        matches!(self, Self::Candidate | Self::OnRequest | Self::PlugIn)
+    }
+
     /// Whether it runs where no allocator is named.
     pub const fn is_default(self) -> bool {
         !matches!(self, Self::OnRequest | Self::Oracle | Self::PlugIn)

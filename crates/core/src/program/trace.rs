@@ -85,6 +85,11 @@ impl Trace {
         self.events.iter().position(|event| event.kind == EventKind::Attempt)
     }
 
+    /// Whether anything is requested in another pool than the default one: in a CUDA graph's, or a `MemPool`.
+    pub fn has_private_pools(&self) -> bool {
+        self.events.iter().any(|event| event.pool != PoolId::DEFAULT)
+    }
+
     /// Number of the call stack of the request that event number `event` is, or is the free of.
     pub fn stack_of(&self, event: usize) -> u32 {
         let Some(&Event { kind, alloc, .. }) = self.events.get(event) else {
