@@ -77,10 +77,31 @@ fn without_enough_steps_there_is_no_all_clear() {
     let folder = tempfile::tempdir().unwrap();
     written(folder.path(), "job.pickle", Job { leak: 5 * MIB, steps: 2, ..Job::default() });
     let text = shown(folder.path(), &["blame", "job.pickle", "--growth", "--after", "2"]);
-    assert!(text.contains("leaks cannot be found: 2 of at least 3 training steps"), "{text}");
+    assert!(text.contains("leaks cannot be found: 2 of at least 5 training steps"), "{text}");
     let forward = ["blame", "tests/data/cases/oom/mempool.pickle", "--growth"];
     let text = shown(Path::new("."), &forward);
-    assert!(text.contains("leaks cannot be found: 0 of at least 2 training steps"), "{text}");
+    assert!(text.contains("leaks cannot be found: 0 of at least 4 training steps"), "{text}");
+}
+
+#[test]
+fn a_leak_is_not_denied_before_it_can_be_found() {
+    let folder = tempfile::tempdir().unwrap();
+    for after in 1..4_u64 {
+        let number = after.to_string();
+        let growth = ["blame", "job.pickle", "--growth", "--after", &number];
+        for steps in after + 1..after + 5 {
+            let leaks = Job { leak: 5 * MIB, steps, ..Job::default() };
+            written(folder.path(), "job.pickle", leaks);
+            let text = shown(folder.path(), &growth);
+            let row = text.lines().find(|row| row.starts_with("train.py:33 step")).unwrap();
+            let least = after + 3;
+            let too_few =
+                format!("Leaks cannot be found: {steps} of at least {least} training steps");
+            assert_eq!(text.contains(&too_few), steps < least, "{text}");
+            assert_eq!(text.contains("Leak: +5 MiB"), steps >= least, "{text}");
+            assert!(!row.contains(" state ") && !text.contains("No leak"), "{text}");
+        }
+    }
 }
 
 #[test]

@@ -10,11 +10,20 @@
 //! - A **leak** has more live blocks than ever before at the ends of at least a third of the steps in the second half,
 //!   and what is live in the end is from as many of these steps: nothing of it was given back.
 //! - A **cache** is everything else. A tensor that is replaced by a larger one is no leak, however large it becomes.
+//!
+//! What the first two steps leave is state, so that only a third one can show a leak. Before it, what grows is
+//! **unknown**.
 
 use serde::Serialize;
 
 use super::rows::with_own;
 use crate::units::Bytes;
+
+/// Steps in which state comes; only what grows after them is a leak.
+const STATE_STEPS: usize = 2;
+
+/// Steps that must be judged before a leak can be found.
+const LEAST_JUDGED: usize = STATE_STEPS + 1;
 
 /// What kind of left-over it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -26,6 +35,8 @@ pub enum Leftover {
     Cache,
     /// It came in the first steps and stayed.
     State,
+    /// It grew, in too few steps to say more.
+    Unknown,
 }
 
 impl Leftover {
@@ -34,11 +45,15 @@ impl Leftover {
     pub fn of(levels: &[(Bytes, u64)], lasting: &[bool]) -> Self {
         let grew = |place: usize| levels[..place].iter().all(|before| before.1 < levels[place].1);
         let half = levels.len() / 2;
-        let growing = (half.max(2)..levels.len()).filter(|&place| grew(place)).count();
+        let later = half.max(STATE_STEPS)..levels.len();
+        let growing = later.filter(|&place| grew(place)).count();
         let last = lasting.iter().skip(half).filter(|&&lasts| lasts).count();
-        let is_constant = levels.iter().skip(2).all(|&level| level == levels[1]);
+        let is_short = levels.len() < LEAST_JUDGED;
+        let settled = if is_short { levels } else { &levels[STATE_STEPS - 1..] };
+        let is_constant = levels.len() > 1 && settled.iter().all(|level| level == &settled[0]);
         match (levels.len() - half).div_ceil(3) {
             _ if is_constant => Self::State,
+            _ if is_short => Self::Unknown,
             enough if growing.min(last) >= enough => Self::Leak,
             _ => Self::Cache,
         }
@@ -50,6 +65,7 @@ impl Leftover {
             Self::Leak => "leak",
             Self::Cache => "cache",
             Self::State => "state",
+            Self::Unknown => "unknown",
         }
     }
 }
@@ -95,6 +111,13 @@ pub struct StepGrowth {
     pub rows: Vec<GrowthRow>,
 }
 
+impl StepGrowth {
+    /// Training steps without which no leak can be found.
+    pub const fn least_steps(&self) -> u64 {
+        self.after.saturating_add(LEAST_JUDGED as u64)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,6 +127,9 @@ mod tests {
         for (blocks, kind) in [
             (&[5, 9, 9, 9, 9, 9][..], Leftover::State),
             (&[9, 9], Leftover::State),
+            (&[9], Leftover::Unknown),
+            (&[1, 2], Leftover::Unknown),
+            (&[1, 2, 3], Leftover::Leak),
             (&[2, 4, 6, 7, 7, 7, 7, 7], Leftover::Cache),
             (&[3, 5, 4, 5, 3, 5, 4, 5], Leftover::Cache),
             (&[1, 2, 3, 4, 5, 6, 7, 8], Leftover::Leak),

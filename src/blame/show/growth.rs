@@ -4,17 +4,13 @@ use super::{called_from, fitted, signed, subject};
 use crate::blame::data::{GrowthRow, Leftover, StepGrowth};
 use crate::report::Look;
 use crate::report::section::Section;
-use crate::units::{Grouped, Size};
+use crate::units::{Count, Grouped, Size};
 
 /// A headline, a table of the `top` first rows, and a sentence on the leaks.
 pub fn growth_table(growth: &StepGrowth, top: usize, look: Look) -> String {
     let StepGrowth { file, device, steps, after, .. } = growth;
     if *steps <= *after {
-        return format!(
-            "{file}, device {device}: leaks cannot be found: {} of at least {} training steps recorded.",
-            Grouped(*steps),
-            Grouped(after + 1)
-        );
+        return format!("{file}, device {device}: leaks cannot be found: {}.", too_few(growth));
     }
     let later =
         if *after == 1 { "one step".to_owned() } else { format!("{} steps", Grouped(*after)) };
@@ -29,7 +25,7 @@ pub fn growth_table(growth: &StepGrowth, top: usize, look: Look) -> String {
     let rows = growth.rows.iter().take(top).map(row).collect();
     let mut parts = vec![Section::words(title), Section::new("", &heading, rows)];
     if let Some(more) = growth.rows.len().checked_sub(top).filter(|&more| more > 0) {
-        parts.push(Section::words(format!("{} more rows.", Grouped(more as u64))));
+        parts.push(Section::words(format!("{}.", Count(more as u64, "more row"))));
     }
     parts.push(Section::words(verdict(growth)));
     fitted(&parts, look)
@@ -50,7 +46,15 @@ fn row(row: &GrowthRow) -> Vec<String> {
     ]
 }
 
+fn too_few(growth: &StepGrowth) -> String {
+    let (steps, least) = (Grouped(growth.steps), Grouped(growth.least_steps()));
+    format!("{steps} of at least {least} training steps recorded")
+}
+
 fn verdict(growth: &StepGrowth) -> String {
+    if growth.steps < growth.least_steps() {
+        return format!("Leaks cannot be found: {}.", too_few(growth));
+    }
     let leaks = || growth.rows.iter().filter(|row| row.kind == Leftover::Leak);
     let Some(first) = leaks().max_by_key(|row| row.per_step_bytes) else {
         return "No leak: nothing keeps growing to the last step.".to_owned();
