@@ -121,7 +121,7 @@ mod tests {
     }
 
     fn layout(files: Vec<FileEntry>) -> Layout {
-        Layout::new(Listing { files }, &Config::default())
+        Layout::new(Listing { files, ..Listing::default() }, &Config::default())
     }
 
     #[test]
@@ -143,7 +143,9 @@ mod tests {
     #[test]
     fn a_changed_file_or_setting_has_another_part() {
         let path = |file: FileEntry, config: &Config| {
-            Layout::new(Listing { files: vec![file] }, config).parts[0].path.clone()
+            Layout::new(Listing { files: vec![file], ..Listing::default() }, config).parts[0]
+                .path
+                .clone()
         };
         let (config, plain) = (Config::default(), file(0, "a"));
         let changed = FileEntry { mark: "2".to_owned(), ..plain.clone() };

@@ -9,10 +9,12 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, io};
 
+use rustc_hash::FxHashSet;
+
 use super::manifest;
 use crate::input_error::InputError;
 use crate::remote::{self, RemoteFile};
-use crate::sim::job;
+use crate::sim::job::{self, Recordings};
 
 /// In place of a date that is not known.
 const UNKNOWN: &str = "unknown";
@@ -39,6 +41,8 @@ pub struct FileEntry {
 pub struct Listing {
     /// The recordings.
     pub files: Vec<FileEntry>,
+    /// JSON and CSV files that lie beside pickles and are not read.
+    pub left_out: Vec<PathBuf>,
 }
 
 /// Lists what the arguments (files, folders, patterns) and the lines of a manifest stand for.
@@ -46,14 +50,16 @@ pub struct Listing {
 /// # Errors
 /// If one of them cannot be listed or stands for nothing.
 pub fn list(arguments: &[PathBuf], manifest: Option<&Path>) -> Result<Listing, InputError> {
-    let mut files = Vec::new();
+    let (mut files, mut left_out) = (Vec::new(), Vec::new());
     for argument in arguments {
         let before = files.len();
         if remote::is_many(argument) {
-            files.extend(far(argument)?);
+            files.extend(far(argument, &mut left_out)?);
         } else {
             let root = root(argument);
-            for path in expand(argument)? {
+            let found = expand(argument)?;
+            left_out.extend(found.left_out);
+            for path in found.files {
                 files.push(entry(path, &root)?);
             }
         }
@@ -77,11 +83,15 @@ pub fn list(arguments: &[PathBuf], manifest: Option<&Path>) -> Result<Listing, I
         (&a.job, &a.date, a.rank, &a.path).cmp(&(&b.job, &b.date, b.rank, &b.path))
     });
     files.dedup_by(|a, b| a.path == b.path);
-    Ok(Listing { files })
+    let read: FxHashSet<&PathBuf> = files.iter().map(|file| &file.path).collect();
+    left_out.retain(|path| !read.contains(path));
+    left_out.sort();
+    left_out.dedup();
+    Ok(Listing { files, left_out })
 }
 
 /// The recordings in a remote folder, or of a remote pattern.
-fn far(argument: &Path) -> Result<Vec<FileEntry>, InputError> {
+fn far(argument: &Path, left_out: &mut Vec<PathBuf>) -> Result<Vec<FileEntry>, InputError> {
     let root = root(argument);
     let mut folders: BTreeMap<PathBuf, BTreeMap<PathBuf, RemoteFile>> = BTreeMap::new();
     let found = remote::list_below(&argument.to_string_lossy());
@@ -95,7 +105,9 @@ fn far(argument: &Path) -> Result<Vec<FileEntry>, InputError> {
     let mut files = Vec::new();
     for mut folder in folders.into_values() {
         let paths: Vec<PathBuf> = folder.keys().cloned().collect();
-        for path in job::recordings(&paths) {
+        let found = job::recordings(&paths);
+        left_out.extend(found.left_out);
+        for path in found.files {
             let Some(file) = folder.remove(&path) else { continue };
             files.push(named(path, &root, file.size, file.version, file.changed));
         }
@@ -110,27 +122,26 @@ fn is_hidden(folder: &Path, root: &Path) -> bool {
 }
 
 /// The recordings that an argument stands for.
-fn expand(argument: &Path) -> Result<Vec<PathBuf>, InputError> {
+fn expand(argument: &Path) -> Result<Recordings, InputError> {
+    let mut found = Recordings::default();
     if argument.is_dir() {
-        let mut found = Vec::new();
         search(argument, &mut found)?;
         return Ok(found);
     }
     let text = argument.display().to_string();
     if argument.exists() || !text.contains(['*', '?', '[']) {
-        return Ok(vec![argument.to_owned()]);
+        return Ok(Recordings { files: vec![argument.to_owned()], ..found });
     }
     let no_pattern = |error| InputError::at(&text, format_args!("not a pattern: {error}"));
     let paths = glob::glob(&text).map_err(no_pattern)?;
-    let mut found = Vec::new();
     for path in paths.flatten() {
-        if path.is_dir() { search(&path, &mut found)? } else { found.push(path) }
+        if path.is_dir() { search(&path, &mut found)? } else { found.files.push(path) }
     }
     Ok(found)
 }
 
 /// Adds the recordings in a folder and below it. What begins with a dot is left out.
-fn search(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), InputError> {
+fn search(folder: &Path, found: &mut Recordings) -> Result<(), InputError> {
     let (files, folders) = job::inside(folder, true).map_err(|error| io_error(folder, error))?;
     found.extend(job::recordings(&files));
     folders.iter().try_for_each(|folder| search(folder, found))
@@ -270,7 +281,9 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, "x").unwrap();
         }
-        let found = list(&[folder.path().to_owned()], None).unwrap().files;
+        let found = list(&[folder.path().to_owned()], None).unwrap();
+        assert_eq!(found.left_out, [folder.path().join("2026-01-02/a/rank0.stats.json")]);
+        let found = found.files;
         let jobs: Vec<_> = found.iter().map(|file| (file.job.as_str(), file.rank)).collect();
         let job = "2026-01-02/a/rank*";
         assert_eq!(jobs, [(job, Some(0)), (job, Some(1)), ("b.r*", Some(7))]);

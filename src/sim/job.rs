@@ -9,9 +9,14 @@
 //!   snapshots/                                   one job; an error if the files in it are of several
 //!   s3://bucket/run-1/                           the same, remote
 //! ```
+//!
+//! Beside pickles, JSON and CSV are mostly something else: results, settings. Only those whose names say that they are
+//! other ranks of the same job are read (`rank1.json` beside `rank0.pickle`). The others are left out, and counted.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
+
+use rustc_hash::FxHashSet;
 
 use super::names::{self, Name};
 use crate::input_error::InputError;
@@ -33,6 +38,17 @@ pub struct Job {
     pub name: String,
     /// The files, in the order of their ranks.
     pub ranks: Vec<RankFile>,
+    /// JSON and CSV files that lie beside its pickles and are not read.
+    pub left_out: Vec<PathBuf>,
+}
+
+/// The recordings among the files of folders.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recordings {
+    /// The recordings.
+    pub files: Vec<PathBuf>,
+    /// JSON and CSV files that lie beside pickles and are not read.
+    pub left_out: Vec<PathBuf>,
 }
 
 const EMPTY: &str = "no trace in this folder: no file ends in .pickle, .pkl, .json or .csv";
@@ -69,16 +85,20 @@ impl Job {
 /// If a folder or a pattern holds nothing, or files of several jobs, or one rank twice.
 pub fn jobs(arguments: &[PathBuf], is_one: bool) -> Result<Vec<Job>, JobError> {
     let mut found = Vec::new();
-    let mut plain = Vec::new();
+    let mut plain = Recordings::default();
     for argument in arguments {
         match expand(argument)? {
-            Some(files) if is_one => plain.extend(files),
-            Some(files) => found.push(one(&files, &remote::shown(argument))?),
-            None => plain.push(argument.clone()),
+            Some(more) if is_one => plain.extend(more),
+            Some(Recordings { files, left_out }) => {
+                found.push(Job { left_out, ..one(&files, &remote::shown(argument))? });
+            }
+            None => plain.files.push(argument.clone()),
         }
     }
+    let Recordings { files: plain, mut left_out } = plain;
     if is_one {
-        return Ok(vec![whatever_their_names(&plain)?]);
+        left_out.retain(|path| !plain.contains(path));
+        return Ok(vec![Job { left_out, ..whatever_their_names(&plain)? }]);
     }
     found.extend(by_name(&plain)?);
     Ok(found)
@@ -150,7 +170,7 @@ fn parsed(jobs: &[Job]) -> Vec<Name> {
 }
 
 /// The files that a folder or a pattern stands for; `None` for a plain file.
-fn expand(argument: &Path) -> Result<Option<Vec<PathBuf>>, JobError> {
+fn expand(argument: &Path) -> Result<Option<Recordings>, JobError> {
     if !is_many(argument) {
         return Ok(None);
     }
@@ -164,7 +184,10 @@ fn expand(argument: &Path) -> Result<Option<Vec<PathBuf>>, JobError> {
     let no_pattern = |error| InputError::at(&text, format_args!("not a pattern: {error}"));
     let paths = glob::glob(&text).map_err(no_pattern)?;
     let files: Vec<PathBuf> = paths.flatten().filter(|path| !path.is_dir()).collect();
-    if files.is_empty() { Err(InputError::at(text, NO_MATCH).into()) } else { Ok(Some(files)) }
+    match files.is_empty() {
+        true => Err(InputError::at(text, NO_MATCH).into()),
+        false => Ok(Some(Recordings { files, left_out: Vec::new() })),
+    }
 }
 
 fn is_pattern(argument: &Path) -> bool {
@@ -173,30 +196,33 @@ fn is_pattern(argument: &Path) -> bool {
 }
 
 /// The files that a remote folder or pattern stands for.
-fn listed(argument: &Path) -> Result<Vec<PathBuf>, JobError> {
+fn listed(argument: &Path) -> Result<Recordings, JobError> {
     let found = remote::list(&argument.to_string_lossy())?;
     let files: Vec<PathBuf> = found.into_iter().map(|file| PathBuf::from(file.url)).collect();
     let is_folder = argument.to_string_lossy().ends_with('/');
-    let files = if is_folder { recordings(&files) } else { files };
-    match files.is_empty() {
-        false => Ok(files),
+    let found = match is_folder {
+        true => recordings(&files),
+        false => Recordings { files, left_out: Vec::new() },
+    };
+    match found.files.is_empty() {
+        false => Ok(found),
         true if is_folder => Err(InputError::at(remote::shown(argument), EMPTY).into()),
         true => Err(InputError::at(remote::shown(argument), NO_MATCH).into()),
     }
 }
 
 /// The traces in a folder.
-fn folder(folder: &Path) -> Result<Vec<PathBuf>, JobError> {
+fn folder(folder: &Path) -> Result<Recordings, JobError> {
     let wrong = |problem: String| InputError::at(folder.display(), problem);
-    let files = below(folder).map_err(|error| wrong(format!("cannot be listed: {error}")))?;
-    if files.is_empty() { Err(wrong(EMPTY.to_owned()).into()) } else { Ok(files) }
+    let found = below(folder).map_err(|error| wrong(format!("cannot be listed: {error}")))?;
+    if found.files.is_empty() { Err(wrong(EMPTY.to_owned()).into()) } else { Ok(found) }
 }
 
 /// The traces in a folder, else in its folders, such as `iteration_10/rank0_memory_snapshot.pickle`.
-fn below(folder: &Path) -> io::Result<Vec<PathBuf>> {
+fn below(folder: &Path) -> io::Result<Recordings> {
     let (files, folders) = inside(folder, false)?;
     let mut found = recordings(&files);
-    if found.is_empty() {
+    if found.files.is_empty() {
         for folder in folders {
             found.extend(below(&folder)?);
         }
@@ -224,9 +250,9 @@ pub(crate) fn inside(folder: &Path, with_links: bool) -> io::Result<(Vec<PathBuf
     Ok((files, folders))
 }
 
-/// The pickles among the files of one folder; if there are none, its JSON and CSV files. What begins with a dot is left
-/// out.
-pub fn recordings(paths: &[PathBuf]) -> Vec<PathBuf> {
+/// The pickles among the files of one folder, with JSON and CSV files that are other ranks of their jobs; if there are
+/// no pickles, all its JSON and CSV files. What begins with a dot does not count.
+pub fn recordings(paths: &[PathBuf]) -> Recordings {
     let is_hidden = |path: &PathBuf| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'))
     };
@@ -234,8 +260,26 @@ pub fn recordings(paths: &[PathBuf]) -> Vec<PathBuf> {
         let is_one = |path: &&PathBuf| names::has_ending(path, endings) && !is_hidden(path);
         paths.iter().filter(is_one).cloned().collect()
     };
-    let pickles = of(&["pickle", "pkl"]);
-    if pickles.is_empty() { of(&["json", "csv"]) } else { pickles }
+    let (mut files, others) = (of(&["pickle", "pkl"]), of(&["json", "csv"]));
+    if files.is_empty() {
+        return Recordings { files: others, left_out: Vec::new() };
+    }
+    let known: FxHashSet<(String, Option<u64>)> = files.iter().map(|path| of_path(path)).collect();
+    let jobs: FxHashSet<&String> = known.iter().map(|(job, _)| job).collect();
+    let (ranks, left_out): (Vec<PathBuf>, _) = others.into_iter().partition(|path| {
+        let (job, rank) = of_path(path);
+        rank.is_some() && jobs.contains(&job) && !known.contains(&(job, rank))
+    });
+    files.extend(ranks);
+    Recordings { files, left_out }
+}
+
+impl Recordings {
+    /// Adds those of another folder.
+    pub fn extend(&mut self, other: Self) {
+        self.files.extend(other.files);
+        self.left_out.extend(other.left_out);
+    }
 }
 
 /// Files grouped by their names without the rank, in the order of the first of each.
@@ -264,7 +308,7 @@ fn sorted(name: String, mut ranks: Vec<RankFile>) -> Result<Job, JobError> {
         return Err(InputError(problem).into());
     }
     let name = if ranks.len() == 1 { Name::of(&ranks[0].path).title() } else { name };
-    Ok(Job { name, ranks })
+    Ok(Job { name, ranks, left_out: Vec::new() })
 }
 
 /// One job of all files. Where their names do not tell ranks, the order does.
@@ -384,11 +428,28 @@ mod tests {
         }
         let from_folder = jobs(&[folder.path().to_owned()], false).unwrap();
         let from_pattern = jobs(&[at("s.rank*.pickle*")], false).unwrap();
-        assert_eq!(from_folder, from_pattern);
+        assert_eq!(from_folder[0].ranks, from_pattern[0].ranks);
         assert_eq!(from_folder[0].ranks.len(), 2);
         let nothing = jobs(&[at("t*")], false).unwrap_err().to_string();
         assert!(nothing.contains("no file matches"), "{nothing}");
         fs::write(at("other.rank0.pickle"), "x").unwrap();
         assert!(jobs(&[folder.path().to_owned()], false).is_err());
+    }
+
+    #[test]
+    fn beside_pickles_only_other_ranks_of_their_jobs_are_read() {
+        let read = ["a/rank0.pickle", "a/rank2.pickle.xz", "a/rank1.json", "a/rank3.csv.gz"];
+        let left_out = [
+            "a/rank0.json",       // An export of the pickle.
+            "a/rank1.stats.json", // Of rank 1, and no recording.
+            "a/results.csv",      // Of no rank.
+            "a/other.rank1.json", // Of another job.
+        ];
+        let hidden = ["a/.rank5.json", "a/rank6.txt"];
+        let all: Vec<&str> = [&read[..], &left_out, &hidden].concat();
+        let found = recordings(&paths(&all));
+        assert_eq!(found, Recordings { files: paths(&read), left_out: paths(&left_out) });
+        let alone = recordings(&paths(&left_out));
+        assert_eq!(alone, Recordings { files: paths(&left_out), left_out: Vec::new() });
     }
 }

@@ -14,6 +14,7 @@ mod cache;
 mod fleet;
 mod fleet_report;
 mod limits;
+mod folders;
 mod oom;
 mod plan;
 mod planning_cli;

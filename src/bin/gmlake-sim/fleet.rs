@@ -9,11 +9,11 @@ use gmlake::remote::shown;
 use gmlake::sim::Setup;
 use gmlake::sweep::Grid;
 use gmlake::trace::LoadOptions;
-use gmlake::units::Grouped;
+use gmlake::units::{Count, Grouped};
 use serde::Serialize;
 
 use crate::args::{FleetArgs, FleetCommand};
-use crate::typed::setup;
+use crate::typed::{setup, warn_of_left_out};
 use crate::{Answer, terminal, work};
 
 /// What runs where nothing is chosen: what users can switch to.
@@ -40,6 +40,7 @@ pub(crate) fn main(args: &FleetArgs, json: bool) -> anyhow::Result<Answer> {
     }
     let config = config(args)?;
     let listing = list(&args.inputs, args.manifest.as_deref())?;
+    warn_of_left_out(&listing.left_out);
     let shard = args.shard.unwrap_or(Shard::WHOLE);
     let layout = Layout::new(listing, &config);
     let recordings = layout.of(shard).map(|part| part.files.len()).sum();
@@ -104,8 +105,8 @@ fn tell(args: &FleetArgs, recordings: usize, outcome: &Outcome, json: bool) -> a
         0 => String::new(),
         count => format!(", {} of them done before", Grouped(count as u64)),
     };
-    let (count, out) = (Grouped(recordings as u64), out.display());
-    terminal::print(&format!("{count} recordings{before}: {out}/runs, {out}/ranks"))?;
+    let (count, out) = (Count(recordings as u64, "recording"), out.display());
+    terminal::print(&format!("{count}{before}: {out}/runs, {out}/ranks"))?;
     if outcome.errors > 0 {
         terminal::print_line(&format!(
             "problems with recordings: {}; see {out}/errors, or 'gmlake-sim fleet report {out}'",

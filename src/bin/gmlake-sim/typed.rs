@@ -6,9 +6,11 @@ use anyhow::bail;
 use gmlake::alloc_conf::{TorchVersion, TypedConf};
 use gmlake::device::{AddressPolicy, Profile};
 use gmlake::drive;
+use gmlake::remote;
 use gmlake::run::RECORDED;
 use gmlake::sim::job::Job;
 use gmlake::sim::{Choice, Choices, Conf, Setup, choose_with, under};
+use gmlake::units::Count;
 
 use crate::args::{Addresses, AllocatorArgs, DeviceArgs, InputArgs, OnOom};
 use crate::terminal;
@@ -115,11 +117,23 @@ pub(crate) fn check_stdin(files: &[PathBuf]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tells of the ranks of a job that are not there.
+/// Tells of the ranks of a job that are not there, and of files that may be some.
 pub(crate) fn warn_of_gaps(job: &Job) {
+    warn_of_left_out(&job.left_out);
     let missing: Vec<String> = job.missing(NAMED).iter().map(u64::to_string).collect();
     if !missing.is_empty() {
         let ranks = missing.join(", ");
         terminal::warn(&format!("{}: no file of rank {ranks}", job.name));
+    }
+}
+
+/// Tells of files beside pickles that are not read.
+pub(crate) fn warn_of_left_out(files: &[PathBuf]) {
+    if let [first, ..] = files {
+        let files = Count(files.len() as u64, "JSON or CSV file");
+        let first = remote::shown(first);
+        terminal::warn(&format!(
+            "{files} beside pickles not read, such as {first}; name such files to read them"
+        ));
     }
 }
