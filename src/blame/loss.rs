@@ -4,14 +4,17 @@
 //! becoming larger, and the segment from going back. A segment that is wholly free is due to the request that had it
 //! last. What a block in use is too large is due to whoever asked for it.
 
-use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::BlameError;
-use super::data::{By, Loss, LossGrowth, LossRow};
+use super::data::{By, Emptied, Loss, LossGrowth, LossRow};
 use super::names::Namer;
 use crate::allocator::{BlockKind, BlockUse, BlockView, Options, find};
 use crate::run::{Cause, Causes, Peak};
-use crate::sim::{Choice, Opened, Scenario};
+use crate::sim::{Choice, Opened, Scenario, Setup, Stage};
+use crate::trace::lifetimes;
 use crate::units::Bytes;
 
 /// Memory that a tensor uses through stitched addresses: whose it is does not show.
@@ -35,7 +38,7 @@ pub fn loss(scenario: &Scenario<'_>, by: By, innermost: bool) -> Result<Loss, Bl
         requested_bytes: growth.requested,
         largest_free_bytes: largest_free(&peak),
     });
-    Ok(Loss {
+    let mut loss = Loss {
         file: opened.file.clone(),
         device: opened.trace.device,
         allocator: scenario.choice.spec.name.to_owned(),
@@ -50,7 +53,13 @@ pub fn loss(scenario: &Scenario<'_>, by: By, innermost: bool) -> Result<Loss, Bl
         growth,
         rows,
         expandable_bytes: expandable(scenario)?,
-    })
+        emptied: None,
+    };
+    // One more run, for nothing if the advice is another one.
+    if loss.cause_worth_a_change() == Some(Cause::WrongPool) {
+        loss.emptied = emptied(scenario, &peak, left)?;
+    }
+    Ok(loss)
 }
 
 fn largest_free(peak: &Peak) -> Bytes {
@@ -68,6 +77,39 @@ pub(super) fn expandable(scenario: &Scenario<'_>) -> Result<Option<Bytes>, Blame
     let other = scenario.beside(other, scenario.setup.clone());
     let summary = other.run()?;
     Ok(Some(summary.reserved_peak_bytes).filter(|_| summary.oom_count == 0))
+}
+
+/// The run once more, with the cache emptied as soon as all was free that a small request then could not use.
+fn emptied(
+    scenario: &Scenario<'_>,
+    peak: &Peak,
+    left: &FxHashMap<u64, usize>,
+) -> Result<Option<Emptied>, BlameError> {
+    let (opened, summary) = (scenario.opened, scenario.run()?);
+    let Some(freed) = freed_at(opened, peak, left) else { return Ok(None) };
+    // It is another run than that of the scenario, and not counted as one of its replays.
+    let setup = Setup { profile: None, runs: Arc::default(), ..scenario.setup.clone() };
+    let mut stage = Stage::prepare(opened, &scenario.choice, &setup)?;
+    let _ = stage.advance(freed + 1, &mut ())?;
+    stage.allocator.trim(&mut stage.device);
+    let _ = stage.advance(opened.trace.events.len(), &mut ())?;
+    let serves_as_many = stage.replay.outcome.ooms.len() as u64 <= summary.oom_count;
+    Ok(serves_as_many.then(|| Emptied {
+        event: freed as u64,
+        step: opened.step_of(freed),
+        reserved_bytes: stage.allocator.peak().reserved,
+    }))
+}
+
+/// When the last of the memory was freed that is cached at the peak and that a small request cannot use.
+fn freed_at(opened: &Opened, peak: &Peak, left: &FxHashMap<u64, usize>) -> Option<usize> {
+    let growth = peak.growth.as_ref().filter(|growth| growth.is_small)?;
+    let views: Vec<BlockView> = peak.blocks.iter().map(|block| block.view).collect();
+    let cached = Causes::each(&views, Some(growth)).filter(|row| row.1 == Cause::WrongPool);
+    let tenants: FxHashSet<usize> =
+        cached.filter_map(|(place, ..)| left.get(&views[place].at.0).copied()).collect();
+    let own = lifetimes(&opened.trace).into_iter().filter(|life| tenants.contains(&life.lower));
+    own.map(|life| life.upper).max().filter(|&upper| upper < opened.trace.events.len())
 }
 
 /// Adds bytes up by cause and name.

@@ -40,6 +40,17 @@ pub struct LossGrowth {
     pub largest_free_bytes: Bytes,
 }
 
+/// What one call of `torch.cuda.empty_cache()` would have changed, as simulated.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Emptied {
+    /// Index of the event behind which it is called: the last of the cached memory was then freed.
+    pub event: u64,
+    /// Training step of that event, from 1.
+    pub step: Option<u64>,
+    /// Most bytes that are then held at any moment of the run.
+    pub reserved_bytes: Bytes,
+}
+
 /// What an allocator lost at its peak.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Loss {
@@ -71,12 +82,32 @@ pub struct Loss {
     pub rows: Vec<LossRow>,
     /// Most bytes that PyTorch would hold with expandable segments, which is a setting; `None` if it has that already.
     pub expandable_bytes: Option<Bytes>,
+    /// What emptying the cache would change, where a small request cannot use what is cached; `None`: not tried, or it
+    /// leaves requests unserved.
+    pub emptied: Option<Emptied>,
 }
 
 impl Loss {
     /// Bytes that no allocator could save, since they were live at another moment.
     pub fn needed_later_bytes(&self) -> Bytes {
         self.live_peak_bytes.saturating_sub(self.live_bytes).min(self.lost_bytes)
+    }
+
+    /// Bytes that an allocator could save at most.
+    pub fn savable_bytes(&self) -> Bytes {
+        self.lost_bytes - self.needed_later_bytes()
+    }
+
+    /// Whether saving so many bytes is worth a change: 5 % of what is held.
+    pub fn is_worth_it(&self, bytes: Bytes) -> bool {
+        bytes.saturating_mul(20) >= self.reserved_bytes
+    }
+
+    /// The cause of most lost bytes, if it is worth a change.
+    pub fn cause_worth_a_change(&self) -> Option<Cause> {
+        let worst = Cause::ALL.into_iter().max_by_key(|&cause| self.bytes(cause));
+        let is_worth_it = |bytes| self.is_worth_it(bytes);
+        worst.filter(|&cause| is_worth_it(self.savable_bytes()) && is_worth_it(self.bytes(cause)))
     }
 
     /// Bytes with this cause.

@@ -16,7 +16,7 @@ pub use diff::{Change, Diff, DiffRow};
 pub use growth::{GrowthRow, Leftover, StepGrowth};
 pub use history::{BlockLife, EventIndex, History, Life, NamedStack, Origin, SegmentLife};
 pub use lines::Lines;
-pub use loss::{Loss, LossGrowth, LossRow};
+pub use loss::{Emptied, Loss, LossGrowth, LossRow};
 pub use message::{
     Cause as MessageCause, Finding, MemorySummary, Message, MessageNumbers, SourceLine, SummaryRow,
 };

@@ -1,7 +1,7 @@
 //! Fragmentation by line: what is wasted at the peak, by whom, and what to do about it.
 
 use super::{fitted, percent, subject};
-use crate::blame::data::{By, Loss};
+use crate::blame::data::{By, Emptied, Loss};
 use crate::report::Look;
 use crate::report::section::Section;
 use crate::run::Cause;
@@ -75,10 +75,8 @@ fn rows(loss: &Loss, top: usize) -> Vec<Vec<String>> {
 
 /// What a user could do about the largest cause.
 pub fn advice(loss: &Loss) -> String {
-    let worst = Cause::ALL.into_iter().max_by_key(|&cause| loss.bytes(cause));
-    let can_be_saved = loss.lost_bytes - loss.needed_later_bytes();
-    let is_worth_it = |bytes: Bytes| bytes * 20 >= loss.reserved_bytes;
-    if !is_worth_it(can_be_saved) {
+    let can_be_saved = loss.savable_bytes();
+    if !loss.is_worth_it(can_be_saved) {
         let (most, live) = (Size(can_be_saved), Size(loss.live_peak_bytes));
         return format!(
             "Nothing to gain: up to {live} are live at another moment, so at most {most} can be saved."
@@ -87,27 +85,35 @@ pub fn advice(loss: &Loss) -> String {
     if loss.growth.is_none() {
         return from_the_beginning(loss);
     }
-    let Some(cause) = worst.filter(|&cause| is_worth_it(loss.bytes(cause))) else {
+    let Some(cause) = loss.cause_worth_a_change() else {
         return "Nothing to gain: no single cause wastes 5 %.".to_owned();
     };
-    of_cause(loss, cause) + &limit(loss) + &instead(loss)
+    let limit = match cause {
+        Cause::WrongPool if is_for_small(loss) => emptied(loss),
+        _ => limit(loss),
+    };
+    of_cause(loss, cause) + &limit + &instead(loss)
 }
 
 /// What is wasted for a cause, by whom, and what would change that.
 fn of_cause(loss: &Loss, cause: Cause) -> String {
     let (bytes, row) = (Size(loss.bytes(cause)), loss.rows_of(cause).next());
     let largest = Size(row.map_or(0, |row| row.bytes));
-    let whose = of(loss.by, row.map_or("", |row| &row.name));
-    let next = loss.growth.as_ref().map_or("a request", |growth| &growth.name);
-    let next = of(loss.by, next);
+    let name = row.map_or("", |row| &row.name);
+    let (whose, blocks) = match loss.by {
+        By::Size => (format!("requests of {name}"), format!("blocks of {name}")),
+        _ => (subject(name), format!("those of {}", subject(name))),
+    };
+    let next = next(loss);
     match cause {
         Cause::Rounding => format!(
             "Rounding wastes {bytes}, {largest} of it for {whose}. Request fewer and larger tensors \
              there."
         ),
         Cause::Remainder => format!(
-            "Holes next to blocks in use waste {bytes}, {largest} of it next to those of {whose}. \
-             Allocate long-lived tensors first, or free them before {next} runs."
+            "Holes next to blocks in use waste {bytes}, {largest} of it next to {blocks}. Allocate \
+             long-lived tensors first, or free them before {next} {}.",
+            if loss.by == By::Size { "comes" } else { "runs" }
         ),
         Cause::TooSmall => format!(
             "Free segments waste {bytes}, {largest} of it left by {whose}. They are too small for \
@@ -119,7 +125,7 @@ fn of_cause(loss: &Loss, cause: Cause) -> String {
         ),
         Cause::OtherStream => format!(
             "{bytes} is cached for another stream, {largest} of it by {whose}. Allocate it on the \
-             stream that {next} runs on."
+             stream that {next} uses."
         ),
         Cause::SmallPool => format!(
             "Segments for small requests waste {bytes}, {largest} of it due to {whose}. Keep fewer \
@@ -127,7 +133,7 @@ fn of_cause(loss: &Loss, cause: Cause) -> String {
         ),
         Cause::WrongPool if is_for_small(loss) => format!(
             "{bytes} is cached in the pool for large requests, {largest} of it left by {whose}, and \
-             {next} requests a small block. Call torch.cuda.empty_cache() before it."
+             {next} needs a small block."
         ),
         Cause::WrongPool => format!(
             "{bytes} is cached in a different pool from the one {next} uses, {largest} of it by \
@@ -157,12 +163,27 @@ fn limit(loss: &Loss) -> String {
     format!(" At most {most} can be saved, since {live} are live at another moment.")
 }
 
-/// A name as the subject of a sentence.
-fn of(by: By, name: &str) -> String {
-    match by {
-        By::Size => format!("requests of {name}"),
-        _ => subject(name),
+/// The request that forced the growth, as the subject of a sentence.
+fn next(loss: &Loss) -> String {
+    match &loss.growth {
+        None => "a request".to_owned(),
+        Some(growth) if loss.by == By::Size => format!("a request of {}", growth.name),
+        Some(growth) => subject(&growth.name),
     }
+}
+
+/// When to empty the cache, if that was seen to save something.
+fn emptied(loss: &Loss) -> String {
+    let saved = |reserved: Bytes| loss.reserved_bytes.saturating_sub(reserved);
+    let found = loss.emptied.filter(|emptied| loss.is_worth_it(saved(emptied.reserved_bytes)));
+    let Some(Emptied { event, step, reserved_bytes }) = found else { return String::new() };
+    let step = step.map_or(String::new(), |step| format!("in step {}, ", Grouped(step)));
+    let (now, then) = (Size(loss.reserved_bytes), Size(reserved_bytes));
+    format!(
+        " Call torch.cuda.empty_cache() once that is free ({step}after event {}): {then} reserved \
+         instead of {now}.",
+        Grouped(event)
+    )
 }
 
 /// What the setting would do that costs one line.
