@@ -32,6 +32,7 @@ pub(crate) fn recorded_oom(opened: &Opened) -> Option<RecordedOom> {
         reserved_bytes: refused.held,
         live_bytes: live,
         device_free_bytes: refused.device_free,
+        driver_request_bytes: refused.needed,
         memory_bytes: memory,
         shortfall,
     })

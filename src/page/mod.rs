@@ -36,7 +36,7 @@ use crate::compare::{Comparison, columns};
 use crate::report::Result;
 use crate::run::{Cause, RunSummary};
 use crate::sim::title_of;
-use crate::units::{Grouped, Nanos, Size};
+use crate::units::{Count, Nanos, Size};
 
 const READING: &str = include_str!("reading.html");
 const SECTION: &str = include_str!("section.html");
@@ -183,7 +183,7 @@ fn section(index: usize, comparison: &Comparison, lives: Option<&Lives>) -> Stri
             ("class", if is_state { "file state-only" } else { "file" }),
             ("title", &escape(&title)),
             ("about", &escape(about)),
-            ("verdict", &verdict_html(words)),
+            ("verdict", &verdict_html(words, &comparison.runs)),
             ("facts", &facts(comparison)),
             ("table", &runs(index, comparison)),
             ("reference", &escape(reference)),
@@ -228,9 +228,9 @@ fn loss(comparison: &Comparison) -> String {
 fn history(comparison: &Comparison, lives: Option<&Lives>) -> String {
     let Some(history) = &comparison.history else { return String::new() };
     let left_out = lives.and_then(Lives::left_out).map(|out| {
-        let (blocks, bytes) = (Grouped(out.blocks as u64), Size(out.bytes));
+        let (blocks, bytes) = (Count(out.blocks as u64, "block"), Size(out.bytes));
         format!(
-            " To keep the page small, {blocks} blocks of at most {bytes} are left out; at most {} of \
+            " To keep the page small, {blocks} of at most {bytes} left out; at most {} of \
              them are live at once.",
             Size(out.most_bytes)
         )
@@ -252,10 +252,11 @@ fn history(comparison: &Comparison, lives: Option<&Lives>) -> String {
 }
 
 /// The sentence, its first letter a capital, its clauses a sentence each.
-fn verdict_html(words: &str) -> String {
+fn verdict_html(words: &str, runs: &[RunSummary]) -> String {
     let words = capitalized(words);
     let clauses = words.trim_end_matches('.').split("; ").filter(|clause| !clause.is_empty());
-    let clauses: Vec<String> = clauses.map(|clause| format!("{}.", capital(clause))).collect();
+    let clauses: Vec<String> =
+        clauses.map(|clause| format!("{}.", capital(clause, runs))).collect();
     loud(&clauses)
 }
 
@@ -266,11 +267,11 @@ fn capitalized(text: &str) -> String {
 }
 
 /// Names of allocators stay as they are.
-fn capital(clause: &str) -> String {
+fn capital(clause: &str, runs: &[RunSummary]) -> String {
     let first = clause.split(' ').next().unwrap_or_default();
-    match first {
-        "no" | "with" | "to" | "at" => capitalized(clause),
-        _ => clause.to_owned(),
+    match runs.iter().any(|run| run.allocator == first) {
+        true => clause.to_owned(),
+        false => capitalized(clause),
     }
 }
 

@@ -37,8 +37,24 @@ pub struct RecordedOom {
     pub live_bytes: Bytes,
     /// Bytes that the driver had left, if the recording tells.
     pub device_free_bytes: Option<Bytes>,
+    /// Bytes that PyTorch requested from the driver for it: a whole segment, or pages.
+    pub driver_request_bytes: Bytes,
     /// Bytes that the process could have had, if that is known.
     pub memory_bytes: Option<Bytes>,
     /// Why it was refused.
     pub shortfall: Shortfall,
+}
+
+impl RecordedOom {
+    /// Bytes that were held and not live; `None` if they are less than the least block, which is rounding.
+    pub fn free_bytes(&self) -> Option<Bytes> {
+        let free = self.reserved_bytes.saturating_sub(self.live_bytes);
+        Some(free).filter(|&free| free > 0 && free >= self.reserved_bytes / 1000)
+    }
+
+    /// Bytes that the driver could still have given, if that is known.
+    pub fn left_bytes(&self) -> Option<Bytes> {
+        let unreserved = || self.memory_bytes?.checked_sub(self.reserved_bytes);
+        self.device_free_bytes.or_else(unreserved)
+    }
 }

@@ -28,7 +28,8 @@ pub fn verdict(comparison: &Comparison) -> String {
         clauses.extend(alternative(comparison));
     }
     clauses.extend(bound(comparison));
-    if clauses.is_empty() {
+    if clauses.is_empty() || is_empty(comparison) {
+        clauses.clear();
         clauses.push("nothing was requested".to_owned());
     }
     let first = oom.map_or(String::new(), |oom| sentence(oom) + " ");
@@ -37,6 +38,12 @@ pub fn verdict(comparison: &Comparison) -> String {
     let caution = comparison.coverage.caution();
     let caution = caution.map(|caution| format!(" {}.", capitalized(&caution)));
     format!("{}: {first}{rest}.{}", comparison.heading(), caution.unwrap_or_default())
+}
+
+/// Whether no run reserved a byte, or refused one.
+fn is_empty(comparison: &Comparison) -> bool {
+    let is_idle = |run: &RunSummary| run.reserved_peak_bytes == 0 && run.oom_count == 0;
+    comparison.recorded_oom.is_none() && comparison.runs.iter().all(is_idle)
 }
 
 /// The out-of-memory of a recording: where, how much, and why what there was did not do.
@@ -67,6 +74,9 @@ pub fn sentence(oom: &RecordedOom) -> String {
              PyTorch does not release the cache of other pools",
             free_of(oom)
         ),
+        Shortfall::Fragmented if oom.free_bytes().is_none() => {
+            format!("{}. With it {needed} would be live", too_little_left(oom))
+        }
         Shortfall::Fragmented => format!(
             "{}, but in no block that it could use. With it {needed} would be live",
             free_of(oom)
@@ -79,10 +89,22 @@ pub fn sentence(oom: &RecordedOom) -> String {
 /// `none of 8.97 GiB was free`, of what PyTorch held.
 fn free_of(oom: &RecordedOom) -> String {
     let held = Size(oom.reserved_bytes);
-    match oom.reserved_bytes.saturating_sub(oom.live_bytes) {
-        // Less than the least block is rounding.
-        free if free < oom.reserved_bytes / 1000 => format!("none of {held} was free"),
-        free => format!("{} of {held} was free", Size(free)),
+    match oom.free_bytes() {
+        None => format!("none of {held} was free"),
+        Some(free) => format!("{} of {held} was free", Size(free)),
+    }
+}
+
+/// Why a request was refused that is smaller than what was left: PyTorch requests whole segments.
+fn too_little_left(oom: &RecordedOom) -> String {
+    let (held, segment) = (Size(oom.reserved_bytes), Size(oom.driver_request_bytes));
+    let used = format!("all of the {held} that PyTorch held was in use");
+    match oom.left_bytes() {
+        Some(left) if left < segment.0 => format!(
+            "{used}, and it requests {segment} from the driver for that, which had {} left",
+            Size(left)
+        ),
+        _ => format!("{used}, and the driver gave no more"),
     }
 }
 
@@ -218,7 +240,7 @@ fn bound(comparison: &Comparison) -> Option<String> {
 mod tests {
     use super::*;
     use crate::run::utilization;
-    use crate::units::GIB;
+    use crate::units::{GIB, MIB};
 
     fn run(allocator: &str, reserved: f64, active: f64) -> RunSummary {
         let bytes = |gib: f64| (gib * GIB as f64) as Bytes;
@@ -333,8 +355,45 @@ mod tests {
     "#);
     }
 
+    fn refused(driver_request_bytes: Bytes, device_free_bytes: Option<Bytes>) -> RecordedOom {
+        RecordedOom {
+            event: 1,
+            step: None,
+            line: None,
+            own_line: None,
+            requested_bytes: 5 * MIB,
+            reserved_bytes: 90 * MIB,
+            live_bytes: 90 * MIB,
+            device_free_bytes,
+            driver_request_bytes,
+            memory_bytes: Some(100 * MIB),
+            shortfall: Shortfall::Fragmented,
+        }
+    }
+
+    #[test]
+    fn where_nothing_was_free_the_driver_had_less_than_a_segment() {
+        let begin = "Out of memory: 5 MiB was requested; all of the 90 MiB that PyTorch held was \
+                     in use, and ";
+        let end = ". With it 95 MiB would be live.";
+        let segment = "it requests 20 MiB from the driver for that, which had 10 MiB left";
+        for (oom, why) in [
+            (refused(20 * MIB, Some(10 * MIB)), segment),
+            (refused(20 * MIB, None), segment),
+            (refused(8 * MIB, None), "the driver gave no more"),
+        ] {
+            assert_eq!(sentence(&oom), format!("{begin}{why}{end}"));
+        }
+        let free = RecordedOom { live_bytes: 80 * MIB, ..refused(20 * MIB, None) };
+        assert!(sentence(&free).contains("; 10 MiB of 90 MiB was free, but in no block"));
+        let full = RecordedOom { shortfall: Shortfall::TooMuch, ..refused(20 * MIB, None) };
+        assert!(sentence(&full).contains("; none of 90 MiB was free. No allocator"));
+    }
+
     #[test]
     fn an_empty_comparison_has_a_sentence_too() {
         assert_eq!(verdict(&Comparison::default()), ": nothing was requested.");
+        let runs = ["caching", "expandable", "bound"].map(|name| run(name, 0.0, 0.0)).to_vec();
+        assert_eq!(verdict(&comparison("caching", runs)), "job: nothing was requested.");
     }
 }
