@@ -46,18 +46,24 @@ pub fn open_bytes(name: &Path, bytes: &[u8], options: &LoadOptions) -> Result<Op
     reconstruct(name, trace::load_bytes(bytes, options)?, options)
 }
 
-/// Opens every device of a file that has entries, or the one that was asked for.
+/// Opens every device of a file that has entries, or the one that was asked for. If none has entries, every device with
+/// segments.
 ///
 /// # Errors
 /// If the file cannot be read or understood, or has no such device, or no entries at all.
 pub fn open_all(path: &Path, options: &LoadOptions) -> Result<Vec<Opened>, TraceError> {
     let mut all = trace::load(path, options)?;
     let devices = devices(&all);
-    let is_plain = devices.iter().filter(|&&(_, entries)| entries > 0).count() < 2;
+    let has_entries = devices.iter().any(|&(_, entries)| entries > 0);
+    let is_one = |records: &Records| match has_entries {
+        true => !records.entries.is_empty(),
+        false => !records.segments.is_empty(),
+    };
+    let is_plain = all.iter().filter(|records| is_one(records)).count() < 2;
     if options.device.is_some() || is_plain {
         return Ok(vec![reconstruct(path, all, options)?]);
     }
-    all.retain(|records| !records.entries.is_empty());
+    all.retain(is_one);
     let one = |records| {
         let opened = reconstruct(path, vec![records], options)?;
         Ok(Opened { devices: devices.clone(), ..opened })

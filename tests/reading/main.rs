@@ -11,6 +11,7 @@ mod bad_input;
 mod cases;
 mod coverage;
 mod cuts;
+mod devices;
 mod formats;
 mod inputs;
 mod messages;

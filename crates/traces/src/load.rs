@@ -26,7 +26,7 @@ use super::format::TraceFormat;
 use super::options::LoadOptions;
 use super::room::{self, MAX_RATIO};
 use super::{Position, Records, Result, TraceError, several, text, wrapped};
-use gmlake_core::units::{Bytes, MIB, Size};
+use gmlake_core::units::{Bytes, Count, Grouped, MIB, Size};
 
 /// Reads a file in any of our formats, plain or compressed: one [`Records`] for each device that has entries or
 /// segments, in order of device. `-` is standard input.
@@ -83,20 +83,33 @@ pub fn choose_device(records: Vec<Records>, device: Option<u32>, path: &Path) ->
     match (found, device) {
         (Some(place), _) => Ok(recorded.swap_remove(place)),
         (None, Some(wanted)) => {
-            let problem = format!("no events of device {wanted}, only of {}", list(&recorded));
+            let problem =
+                format!("no {} of device {wanted}, only of {}", what(&recorded), list(&recorded));
             fail(problem, "choose one of these with --device")
         }
         (None, None) => {
-            let problem = format!("events of several devices: {}", list(&recorded));
+            let problem = format!("{} of several devices: {}", what(&recorded), list(&recorded));
             fail(problem, "choose one of them with --device")
         }
     }
 }
 
+/// What a file has of its devices.
+fn what(records: &[Records]) -> &'static str {
+    let has_entries = records.iter().any(|device| !device.entries.is_empty());
+    if has_entries { "events" } else { "segments, and no events," }
+}
+
 /// `device 0 (12 entries), device 3 (5 entries)`.
 fn list(records: &[Records]) -> String {
-    let one =
-        |device: &Records| format!("device {} ({} entries)", device.device, device.entries.len());
+    let one = |device: &Records| {
+        let count = match device.entries.len() as u64 {
+            0 => Count(device.segments.len() as u64, "segment").to_string(),
+            1 => "1 entry".to_owned(),
+            entries => format!("{} entries", Grouped(entries)),
+        };
+        format!("device {} ({count})", device.device)
+    };
     records.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
