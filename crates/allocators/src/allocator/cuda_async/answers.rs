@@ -77,3 +77,18 @@ fn nothing_is_left_when_everything_was_freed() {
     actor.answer("t");
     assert!(actor.pool.held() == 0 && actor.device.is_pristine());
 }
+
+/// 65,536 chunks. A look at all of them for each would be 4 billion.
+#[test]
+fn a_huge_request_takes_time_in_proportion_to_its_size() {
+    let begin = std::time::Instant::now();
+    let mut actor = Actor::new(&format!("{}", 3_u64 << 40));
+    for line in ["m 1 2199023255552", "f 0 1", "m 1 1099511627776", "m 2 1099511627776", "f 1 1"] {
+        actor.answer(line);
+    }
+    actor.answer("f 2 2");
+    actor.answer("t");
+    assert!(actor.pool.held() == 0 && actor.device.is_pristine());
+    let seconds = begin.elapsed().as_secs();
+    assert!(seconds < 30, "{seconds} s");
+}

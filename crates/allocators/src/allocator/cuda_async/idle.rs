@@ -1,6 +1,6 @@
 //! The pool's own free ranges, which no stream uses any more, and the memory behind them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::chunks::{CHUNK, Chunks};
 use super::ranges::{Range, Ranges};
@@ -42,11 +42,14 @@ impl Idle {
         self.whole.remove(&(range.size, range.entered, range.at));
     }
 
-    /// The memory of a chunk came or went.
-    fn list_again(&mut self, chunk: u64) {
-        for range in self.ranges.overlapping(chunk * CHUNK, (chunk + 1) * CHUNK) {
-            self.unlist(&range);
-            self.list(&range);
+    /// The memory of chunks came or went. Many of them may lie in one range, which is looked at once.
+    fn list_again<'c>(&mut self, chunks: impl Iterator<Item = &'c u64>) {
+        let met = |&chunk: &u64| self.ranges.overlapping(chunk * CHUNK, (chunk + 1) * CHUNK);
+        let ranges: BTreeMap<u64, Range> =
+            chunks.flat_map(met).map(|range| (range.at, range)).collect();
+        for range in ranges.values() {
+            self.unlist(range);
+            self.list(range);
         }
     }
 
@@ -81,7 +84,7 @@ impl Idle {
             let spare = self.spare().into_iter().filter(|chunk| !used.contains(chunk));
             let spare: Vec<_> = spare.take(missing.len()).collect();
             let backed = self.chunks.back(device, base, &missing, &spare);
-            missing.iter().chain(&spare).for_each(|&chunk| self.list_again(chunk));
+            self.list_again(missing.iter().chain(&spare));
             backed?;
             self.moved += spare.len() as u64;
         }
@@ -96,9 +99,8 @@ impl Idle {
 
     /// Gives back the memory of all chunks that are free as a whole.
     pub(super) fn trim(&mut self, device: &mut dyn Device, base: DevicePtr) {
-        for chunk in self.spare() {
-            self.chunks.release(device, base, chunk);
-            self.list_again(chunk);
-        }
+        let spare = self.spare();
+        spare.iter().for_each(|&chunk| self.chunks.release(device, base, chunk));
+        self.list_again(spare.iter());
     }
 }
