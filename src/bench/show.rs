@@ -2,7 +2,7 @@
 
 use super::data::{Bench, Row, Summary};
 use crate::report::section::Section;
-use crate::units::{Grouped, Nanos, Size};
+use crate::units::{Count, Grouped, Nanos, Size};
 
 /// The table of the allocators; with `each`, a table for every trace too.
 pub fn sections(bench: &Bench, each: bool) -> Vec<Section> {
@@ -14,9 +14,9 @@ pub fn sections(bench: &Bench, each: bool) -> Vec<Section> {
 }
 
 fn overview(bench: &Bench) -> Section {
-    let traces = bench.traces().len();
+    let traces = Count(bench.traces().len() as u64, "trace");
     let title = format!(
-        "The set {}, {traces} traces; driver time by profile {}; * no other allocator is better in memory and driver time",
+        "The set {}, {traces}; driver time by profile {}; * no other allocator is better in memory and driver time",
         bench.set, bench.profile
     );
     let heading = [
@@ -52,8 +52,8 @@ fn of_trace(bench: &Bench, trace: &str) -> Section {
     let rows: Vec<&Row> = bench.rows.iter().filter(|row| row.trace == trace).collect();
     let title = rows.first().map_or(String::new(), |row| {
         let part = format!("{:?}", row.part).to_lowercase();
-        let (live, requests) = (Size(row.live_peak_bytes), Grouped(row.requests));
-        format!("{trace} ({part}): {requests} requests, {live} live at the peak")
+        let (live, requests) = (Size(row.live_peak_bytes), Count(row.requests, "request"));
+        format!("{trace} ({part}): {requests}, {live} live at the peak")
     });
     let heading = [
         "allocator",

@@ -7,7 +7,7 @@ use super::files::Files;
 use super::names::Namer;
 use super::{BlameError, Question, blame_by};
 use crate::sim::Opened;
-use crate::units::{Bytes, parse_size};
+use crate::units::{Bytes, parse_share, parse_size};
 
 /// How much larger a peak may be.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,12 +22,11 @@ impl FromStr for Tolerance {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let Some(percent) = text.strip_suffix('%') else {
+        if !text.trim_end().ends_with('%') {
             return parse_size(text).map(Self::Bytes).map_err(|error| error.to_string());
-        };
-        let share: Option<f64> = percent.trim().parse().ok();
-        let share = share.filter(|share| share.is_finite() && *share >= 0.0);
-        share.map(|share| Self::Share(share / 100.0)).ok_or_else(|| {
+        }
+        let share = parse_share(text).ok().filter(|&share| share >= 0.0);
+        share.map(Self::Share).ok_or_else(|| {
             format!("invalid tolerance {text:?}; expected a share (1%) or a size (64MiB)")
         })
     }

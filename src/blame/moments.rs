@@ -107,7 +107,7 @@ impl At {
             (Self::Peak, None) => "peak of live memory".to_owned(),
             (Self::Oom, _) => "out of memory".to_owned(),
             (Self::End, _) => "end of the recording".to_owned(),
-            (Self::Step(step), _) => format!("peak of live memory in step {step}"),
+            (Self::Step(step), _) => format!("peak of live memory in step {}", Grouped(step)),
             (Self::Event(event), _) => format!("after event {}", Grouped(event)),
         }
     }

@@ -26,7 +26,7 @@ use crate::sim::{
     without_arguments,
 };
 use crate::trace::{Annotation, Frame, Stack};
-use crate::units::{Bytes, GIB, Grouped, KIB, MIB, Size};
+use crate::units::{Bytes, Grouped, Size, parse_size};
 
 /// A request without a stack where no request was recorded with one.
 const NOT_RECORDED: &str = "no call stack recorded";
@@ -272,11 +272,10 @@ fn metadata(stack: &Stack) -> Option<String> {
     Some(printable(&name).into_owned())
 }
 
-/// A size that differs from every other in words: in a large unit only if that is exact.
+/// A size that differs from every other in words: as everywhere if that is exact, else in bytes.
 fn size(bytes: Bytes) -> String {
-    let is_exact =
-        [GIB, MIB, KIB].iter().any(|unit| bytes.is_multiple_of(*unit) && bytes < unit << 10);
-    if is_exact { Size(bytes).to_string() } else { format!("{} B", Grouped(bytes)) }
+    let usual = Size(bytes).to_string();
+    if parse_size(&usual) == Ok(bytes) { usual } else { format!("{} B", Grouped(bytes)) }
 }
 
 /// From when on which annotation is the innermost open one.
@@ -297,6 +296,7 @@ fn spans(annotations: &[Annotation]) -> Vec<(u64, Option<&str>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::MIB;
 
     #[test]
     fn modules_are_named_as_python_imports_them() {
@@ -308,6 +308,10 @@ mod tests {
         assert_eq!((size(16 * MIB), size(16 * MIB + 1)), ("16 MiB".into(), "16,777,217 B".into()));
         assert_ne!(size(1025 * MIB), size(1026 * MIB));
         assert_eq!(size(512), "512 B");
+        assert_eq!(
+            (size(1536 * MIB), size(1536 * MIB + 1)),
+            ("1.50 GiB".into(), "1,610,612,737 B".into())
+        );
     }
 
     #[test]

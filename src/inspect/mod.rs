@@ -15,7 +15,7 @@ use crate::trace::{
     Action, BlockState, Coverage, Entry, Event, EventKind, PoolId, Records, StreamId, Trace,
     WarningKind, most_live,
 };
-use crate::units::Bytes;
+use crate::units::{Bytes, Count};
 
 /// What is in one device's part of a file.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -349,10 +349,14 @@ fn missing(records: &Records, trace: &Trace, coverage: &Coverage) -> Vec<String>
         return missing;
     }
     if before > 0 {
-        missing.push(format!("{before} blocks were live before the recording began"));
+        let was = if before == 1 { "was" } else { "were" };
+        missing.push(format!("{} {was} live before the recording began", Count(before, "block")));
     }
     if unknown > 0 {
-        missing.push(format!("{unknown} frees are of blocks that were never seen allocated"));
+        missing.push(match unknown {
+            1 => "1 free is of a block that was never seen allocated".to_owned(),
+            _ => format!("{unknown} frees are of blocks that were never seen allocated"),
+        });
     }
     missing.extend(missing_kinds(records));
     if trace.times_us.iter().all(|&time| time == 0) {

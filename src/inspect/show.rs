@@ -3,7 +3,7 @@
 use super::{EntryCount, Failure, Inspection, Share, SizeClass, StackTotals};
 use crate::report::Look;
 use crate::report::table::plain;
-use crate::units::{Bytes, Grouped, Nanos, Size};
+use crate::units::{Bytes, Count, Grouped, Nanos, Size};
 
 /// Everything about one device, as text.
 pub fn text(inspection: &Inspection, look: Look) -> String {
@@ -28,7 +28,7 @@ fn summary(inspection: &Inspection, look: Look) -> String {
     let mut rows: Vec<(&str, String)> = Vec::new();
     let others = inspection.devices.iter().filter(|line| line.entries > 0);
     let others: Vec<_> =
-        others.map(|line| format!("{} ({} entries)", line.device, Grouped(line.entries))).collect();
+        others.map(|line| format!("{} ({})", line.device, entries_of(line.entries))).collect();
     if inspection.devices.len() > 1 {
         rows.push(("devices with entries", others.join(", ")));
     }
@@ -36,8 +36,8 @@ fn summary(inspection: &Inspection, look: Look) -> String {
         rows.push(("recorded on", "the virtual GPU, so times are of its host".to_owned()));
     }
     rows.push(("settings", settings(inspection)));
-    let requests = Grouped(inspection.requests);
-    rows.push(("events", format!("{} ({requests} requests)", Grouped(inspection.events))));
+    let requests = Count(inspection.requests, "request");
+    rows.push(("events", format!("{} ({requests})", Grouped(inspection.events))));
     if inspection.span_us > 0 {
         rows.push(("span", Nanos(inspection.span_us as f64 * 1e3).to_string()));
     }
@@ -48,6 +48,10 @@ fn summary(inspection: &Inspection, look: Look) -> String {
     rows.extend(inspection.segments.map(|_| ("held at the end", segments(inspection))));
     let rows = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
     left(vec![file.clone(), format!("device {device}")], rows, look)
+}
+
+fn entries_of(count: u64) -> String {
+    if count == 1 { "1 entry".to_owned() } else { format!("{} entries", Grouped(count)) }
 }
 
 fn settings(inspection: &Inspection) -> String {
@@ -68,7 +72,8 @@ fn steps(steps: u64) -> String {
 
 fn peak(inspection: &Inspection) -> String {
     let Some(peak) = inspection.peak else { return String::new() };
-    let mut text = format!("{} in {} blocks", Size(peak.requested_bytes), Grouped(peak.blocks));
+    let blocks = Count(peak.blocks, "block");
+    let mut text = format!("{} in {blocks}", Size(peak.requested_bytes));
     text += &format!(", at event {}", Grouped(peak.event));
     if inspection.span_us > 0 {
         text += &format!(", {} after the first", Nanos(peak.time_us as f64 * 1e3));
@@ -80,10 +85,10 @@ fn peak(inspection: &Inspection) -> String {
 }
 
 fn stacks(totals: StackTotals) -> String {
-    let (count, without) = (Grouped(totals.count), Grouped(totals.requests_without));
-    format!(
-        "{count} different ones; {without} requests have none (gmlake-sim blame shows who holds)"
-    )
+    let (count, without) = (Count(totals.count, "different one"), totals.requests_without);
+    let have = if without == 1 { "has" } else { "have" };
+    let without = Count(without, "request");
+    format!("{count}; {without} {have} none (gmlake-sim blame shows who holds)")
 }
 
 fn failure(failed: &Failure) -> String {
@@ -100,14 +105,14 @@ fn failure(failed: &Failure) -> String {
 fn segments(inspection: &Inspection) -> String {
     let Some(totals) = inspection.segments else { return String::new() };
     format!(
-        "{} in {} segments ({} small, {} expandable); {} in use, {} free in {} blocks, the largest {}",
+        "{} in {} ({} small, {} expandable); {} in use, {} free in {}, the largest {}",
         Size(totals.bytes),
-        Grouped(totals.count),
+        Count(totals.count, "segment"),
         Grouped(totals.small),
         Grouped(totals.expandable),
         Size(totals.active_bytes),
         Size(totals.bytes - totals.active_bytes),
-        Grouped(totals.free_blocks),
+        Count(totals.free_blocks, "block"),
         Size(totals.largest_free_bytes),
     )
 }

@@ -379,8 +379,11 @@ mod tests {
 
     #[test]
     fn a_sentence_begins_with_a_capital_unless_with_a_name() {
-        let shown = verdict_html("lake reserves 1 GiB; with 2 GiB, caching runs out; lake fits.");
+        let words = "lake reserves 1 GiB; with 2 GiB, caching runs out; lake fits; none was free.";
+        let lake = RunSummary { allocator: "lake".to_owned(), ..RunSummary::default() };
+        let shown = verdict_html(words, &[lake]);
         assert!(shown.contains("With 2") && shown.contains("lake fits."), "{shown}");
+        assert!(shown.contains("None was free."), "{shown}");
     }
 
     #[test]

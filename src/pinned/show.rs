@@ -4,7 +4,7 @@ use super::{PinnedComparison, PinnedRow, PinnedVerification};
 use crate::report::Look;
 use crate::report::section::{self, Section};
 use crate::report::table::plain;
-use crate::units::{Bytes, Grouped, Size};
+use crate::units::{Bytes, Count, Grouped, Size};
 
 /// A table for each file, and a sentence.
 #[must_use]
@@ -30,9 +30,9 @@ pub fn tunings(found: &[PinnedComparison], look: Look) -> String {
 
 fn table(one: &PinnedComparison, is_shown: impl Fn(&PinnedRow) -> bool) -> Section {
     let title = format!(
-        "{}: pinned host memory of {} requests, simulated as in PyTorch {}",
+        "{}: pinned host memory of {}, simulated as in PyTorch {}",
         one.file,
-        Grouped(one.requests),
+        Count(one.requests, "request"),
         one.torch_version
     );
     let row = |row: &PinnedRow| {
@@ -119,9 +119,9 @@ pub fn verifications(found: &[PinnedVerification], look: Look) -> String {
             Grouped(requests)
         ),
         _ => format!(
-            "Not exact: {} differences in {} decisions.",
-            Grouped(differences),
-            Grouped(requests)
+            "Not exact: {} in {}.",
+            Count(differences, "difference"),
+            Count(requests, "decision")
         ),
     });
     parts.join("\n")

@@ -7,7 +7,7 @@ use crate::report::parquet::{Value, encode};
 use crate::report::section::Section;
 use crate::report::{Column, Result, cells, write_cells};
 use crate::sim::title_of;
-use crate::units::{Nanos, Size, grouped};
+use crate::units::{Count, Nanos, Size, grouped};
 
 /// Rows that are shown on a terminal.
 const MOST_ROWS: usize = 200;
@@ -103,7 +103,9 @@ pub fn sections(sweep: &Sweep) -> Vec<Section> {
 fn title(sweep: &Sweep) -> String {
     let mut title = match &sweep.rows[..] {
         [] => return "nothing was run".to_owned(),
-        [first, ..] => format!("{}: {} runs", title_of(&first.file), sweep.rows.len()),
+        [first, ..] => {
+            format!("{}: {}", title_of(&first.file), Count(sweep.rows.len() as u64, "run"))
+        }
     };
     let profiles = sweep.rows.iter().filter_map(|row| row.profile.as_deref());
     if let Some(profile) = profiles.reduce(|a, b| if a == b { a } else { "the axis" }) {

@@ -67,6 +67,26 @@ pub fn parse_memory(text: &str) -> Result<Bytes, MemoryError> {
     if is_bare && (1..MIB).contains(&size) { Err(MemoryError::Unit(size)) } else { Ok(size) }
 }
 
+/// Why a text is not a share.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a share: write a percentage such as 3%, or a number such as 0.03")]
+pub struct ShareError {
+    text: String,
+}
+
+/// Reads a share: `3%`, or `0.03`. It may be negative, or more than the whole.
+///
+/// # Errors
+/// When it is no number, or none that is finite.
+pub fn parse_share(text: &str) -> Result<f64, ShareError> {
+    let (number, whole) = match text.trim().strip_suffix('%') {
+        Some(percent) => (percent.trim(), 100.0),
+        None => (text.trim(), 1.0),
+    };
+    let share = number.parse().ok().map(|number: f64| number / whole);
+    share.filter(|share| share.is_finite()).ok_or_else(|| ShareError { text: text.to_owned() })
+}
+
 fn suffix_unit(suffix: &str) -> Option<Bytes> {
     match suffix.to_ascii_lowercase().as_str() {
         "" | "b" => Some(1),
@@ -165,6 +185,18 @@ impl fmt::Display for Count<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_share_is_a_percentage_or_a_number() {
+        for (text, share) in
+            [("3%", 0.03), (" 2.5 % ", 0.025), ("0.03", 0.03), ("1", 1.0), ("-1%", -0.01)]
+        {
+            assert_eq!(parse_share(text), Ok(share), "{text}");
+        }
+        for text in ["", "%", "x", "3%%", "nan", "inf%", "3 per cent"] {
+            assert!(parse_share(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn one_has_no_plural() {

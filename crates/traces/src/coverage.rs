@@ -164,14 +164,16 @@ impl std::fmt::Display for Gap {
                 let phase = if *before_backward { ", before its first backward pass" } else { "" };
                 write!(f, "{what} in step {step}{phase}")
             }
-            Self::TailOnly { entries } => {
-                write!(f, "the ring buffer kept only the last {entries} entries")
-            }
+            Self::TailOnly { entries } => match entries {
+                1 => f.write_str("the ring buffer kept only the last entry"),
+                _ => write!(f, "the ring buffer kept only the last {entries} entries"),
+            },
             Self::MidStep { step } => write!(f, "the recording ends inside step {step}"),
             Self::Growing => f.write_str("memory was still growing when the recording ended"),
             Self::HistoryStopped => f.write_str("the history ends before the snapshot was taken"),
             Self::EntriesMissing { count } => {
-                write!(f, "entries are missing: {count} do not fit together")
+                let verb = if *count == 1 { "does" } else { "do" };
+                write!(f, "entries are missing: {count} {verb} not fit together")
             }
             Self::CutOff { what } => f.write_str(what),
             Self::StateOnly => f.write_str("the snapshot has no event history"),

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use gmlake::replay::{ReplaySummary, StepReplay};
 use gmlake::report::stdout;
-use gmlake::units::{Nanos, Size};
+use gmlake::units::{Count, Nanos, Size};
 
 /// Lines up columns: the first to the left, the others to the right.
 pub(crate) fn table(rows: &[Vec<String>]) -> io::Result<()> {
@@ -95,11 +95,11 @@ fn findings(summary: &ReplaySummary) -> Vec<String> {
     )];
     if let Some(verified) = &summary.verified {
         lines.push(format!(
-            "memory: {} corrupted bytes; {} in {} allocations, checked {} times",
-            verified.corrupted_bytes,
+            "memory: {}; {} in {}, checked {}",
+            Count(verified.corrupted_bytes, "corrupted byte"),
             Size(verified.bytes),
-            verified.allocations,
-            verified.checks
+            Count(verified.allocations, "allocation"),
+            Count(verified.checks, "time")
         ));
         lines.extend(
             verified.first_corruption.iter().map(|first| format!("first corruption: {first}")),
@@ -116,7 +116,7 @@ fn findings(summary: &ReplaySummary) -> Vec<String> {
         None => {}
     }
     if summary.oom_count > 0 {
-        lines.push(format!("out of memory {} times", summary.oom_count));
+        lines.push(format!("out of memory {}", Count(summary.oom_count, "time")));
     }
     if let Some(reason) = &summary.stopped {
         let (done, all) = (summary.events, summary.trace_events);

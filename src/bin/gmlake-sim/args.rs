@@ -17,7 +17,7 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use gmlake::alloc_conf::TorchVersion;
 use gmlake::sim::{DEFAULT_GPU_LAG, Memory};
 use gmlake::trace::LoadOptions;
-use gmlake::units::{Bytes, parse_memory};
+use gmlake::units::{Bytes, parse_memory, parse_share};
 
 pub(crate) use benching::BenchArgs;
 pub(crate) use blaming::{BlameArgs, DiffArgs, NameArgs};
@@ -364,7 +364,8 @@ fn bytes(text: &str) -> Result<Bytes, String> {
 
 fn share(text: &str) -> Result<f64, String> {
     let valid = |share: &f64| *share > 0.0 && *share <= 1.0;
-    text.parse().ok().filter(valid).ok_or_else(|| "a share is above 0 and at most 1".to_owned())
+    let known = parse_share(text).map_err(|error| error.to_string())?;
+    Some(known).filter(valid).ok_or_else(|| "a share is above 0 and at most 1".to_owned())
 }
 
 #[cfg(test)]

@@ -38,10 +38,12 @@ mod typed;
 mod verify;
 mod work;
 
-use std::io::{self, ErrorKind, Write};
+use std::ffi::OsString;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::FromArgMatches;
+use clap::error::ErrorKind;
+use clap::{ArgMatches, FromArgMatches};
 use gmlake::host_memory::OrEnd;
 
 use args::{Args, Command};
@@ -71,7 +73,7 @@ fn main() -> ExitCode {
         gmlake::report::remove_unfinished();
         std::process::exit(130);
     });
-    let mut matches = match args::command().try_get_matches() {
+    let mut matches = match typed() {
         Ok(matches) => matches,
         // Help and version are answers.
         Err(error) if !error.use_stderr() || shows_help(&error) => {
@@ -96,10 +98,49 @@ fn main() -> ExitCode {
     }
 }
 
+/// Reads the command line.
+fn typed() -> Result<ArgMatches, clap::Error> {
+    let typed: Vec<OsString> = std::env::args_os().collect();
+    let error = match args::command().try_get_matches_from(&typed) {
+        Err(error) if error.kind() == ErrorKind::UnknownArgument => error,
+        other => return other,
+    };
+    match args::command().try_get_matches_from(with_negatives(&typed)) {
+        Err(clearer) if is_about_a_value(clearer.kind()) => Err(clearer),
+        _ => Err(error),
+    }
+}
+
+fn is_about_a_value(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::ValueValidation | ErrorKind::InvalidValue)
+}
+
+/// A negative number is the value of the option before it, and none of its own: `--top -5` is `--top=-5`.
+fn with_negatives(typed: &[OsString]) -> Vec<OsString> {
+    let is_negative = |word: &str| {
+        let number = word.strip_prefix('-').map(|number| number.trim_start_matches('.'));
+        number.is_some_and(|number| number.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let takes_it = |word: &str| word.starts_with("--") && word.len() > 2 && !word.contains('=');
+    let mut words: Vec<OsString> = Vec::new();
+    for word in typed {
+        match words.last_mut() {
+            Some(last)
+                if is_negative(&word.to_string_lossy()) && takes_it(&last.to_string_lossy()) =>
+            {
+                last.push("=");
+                last.push(word);
+            }
+            _ => words.push(word.clone()),
+        }
+    }
+    words
+}
+
 /// How the program ends once it has printed what it was asked for.
 fn printed(result: io::Result<()>, code: ExitCode) -> ExitCode {
     match result {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             terminal::print_error(&error.into());
             ExitCode::from(2)
         }
@@ -107,7 +148,7 @@ fn printed(result: io::Result<()>, code: ExitCode) -> ExitCode {
     }
 }
 
-fn run(matches: &mut clap::ArgMatches) -> anyhow::Result<Answer> {
+fn run(matches: &mut ArgMatches) -> anyhow::Result<Answer> {
     overwrite::refuse(matches)?;
     let mut args = Args::from_arg_matches_mut(matches)?;
     args.settle_json();
@@ -138,7 +179,7 @@ fn run(matches: &mut clap::ArgMatches) -> anyhow::Result<Answer> {
 
 /// Whether somebody typed a command alone and gets its help.
 fn shows_help(error: &clap::Error) -> bool {
-    error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
 }
 
 /// What clap says of a wrong command line, without the advice that everybody knows.

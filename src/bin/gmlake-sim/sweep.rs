@@ -7,7 +7,7 @@ use anyhow::bail;
 use gmlake::report::section;
 use gmlake::sweep::chart::write_sweep;
 use gmlake::sweep::{Grid, Journal, Sweep, SweepPlan, Swept, show as report, sweep};
-use gmlake::units::Grouped;
+use gmlake::units::{Count, Grouped};
 
 use crate::args::{SweepArgs, SweepOutputArgs};
 use crate::export::Exports;
@@ -55,7 +55,10 @@ pub(crate) fn run(
 ) -> anyhow::Result<(Vec<gmlake::sweep::SweepRow>, Answer)> {
     let kept = plan.journal.as_ref().map_or(0, Journal::len);
     if kept > 0 && !terminal::is_quiet() {
-        terminal::print_line(&format!("going on with {kept} runs of an earlier sweep"));
+        terminal::print_line(&format!(
+            "going on with {} of an earlier sweep",
+            Count(kept as u64, "run")
+        ));
     }
     let bar = work::rate(files.len() * plan.grid.points.len(), "runs");
     let pool = work::pool(jobs)?;
@@ -74,10 +77,11 @@ fn print_counts(found: &Swept) {
         terminal::warn(caution);
     }
     if (*shared > 0 || *left_out > 0) && !terminal::is_quiet() {
-        let runs = Grouped(rows.len() as u64 - shared);
-        let (shared, left_out) = (Grouped(*shared), Grouped(*left_out));
+        let runs = Count(rows.len() as u64 - shared, "run");
+        let goes = if *shared == 1 { "goes" } else { "go" };
+        let (shared, left_out) = (Count(*shared, "point"), Grouped(*left_out));
         terminal::print_line(&format!(
-            "{runs} runs; {shared} points go as without a memory limit; {left_out} left out"
+            "{runs}; {shared} {goes} as without a memory limit; {left_out} left out"
         ));
     }
 }

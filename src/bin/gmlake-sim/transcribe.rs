@@ -6,7 +6,7 @@ use gmlake::printable::printable;
 use gmlake::report::Export;
 use gmlake::sim::{Choice, Opened, Setup, choose, open, transcribe, under, write_tracks};
 use gmlake::trace::{MOST_TRACKS, Records, write_csv, write_minimalloc, write_snapshot};
-use gmlake::units::Grouped;
+use gmlake::units::Count;
 
 use crate::args::{ExportArgs, ExportFormat};
 use crate::typed::simulated;
@@ -26,8 +26,8 @@ pub(crate) fn main(args: &ExportArgs, json: bool) -> Result<Answer> {
     let opened = open(&args.file, &options)?;
     bar.finish_and_clear();
     terminal::warn_of_assumptions(&opened);
-    let events = Grouped(opened.trace.events.len() as u64);
-    let bar = work::busy(&format!("writing {events} events"));
+    let events = Count(opened.trace.events.len() as u64, "event");
+    let bar = work::busy(&format!("writing {events}"));
     match args.format {
         ExportFormat::Minimalloc => {
             export.finish(|out| Ok(write_minimalloc(&opened.trace, out)?))?;
@@ -111,9 +111,9 @@ fn report_stacks(opened: &Opened) {
 fn report_tracks(opened: &Opened, left_out: u64) {
     if left_out > 0 {
         terminal::warn(&format!(
-            "{}: {} segments are not on a track, since more than {MOST_TRACKS} were held at once",
+            "{}: {} not on a track, since more than {MOST_TRACKS} were held at once",
             opened.file,
-            Grouped(left_out)
+            Count(left_out, "segment")
         ));
     }
 }

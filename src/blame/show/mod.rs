@@ -16,7 +16,7 @@ use crate::report::section::Section;
 use crate::report::table::plain;
 use crate::report::{Column, Look, Result, write_rows};
 use crate::sim::title_of;
-use crate::units::{Bytes, Grouped, Size, grouped};
+use crate::units::{Bytes, Count, Grouped, Size, grouped};
 pub use diff::{diff_sections, diff_table};
 pub use fit::cut;
 pub use flame::{write_flamegraph, write_folded};
@@ -71,15 +71,17 @@ pub fn captions(blame: &Blame) -> [String; 2] {
 }
 
 fn moment(blame: &Blame) -> String {
+    let event = blame.event.map(|event| format!("event {}", Grouped(event)));
+    let step = blame.step.map(|step| format!("in step {}", Grouped(step)));
+    let place = [event, step].into_iter().flatten();
+    // What names an event or a step says it once.
+    let place: Vec<String> = place.filter(|part| !blame.at.ends_with(part)).collect();
     let mut text = blame.at.clone();
-    if let Some(event) = blame.event {
-        text += &format!(", event {}", Grouped(event));
-    }
-    if let Some(step) = blame.step {
-        text += &format!(" in step {}", Grouped(step));
+    if !place.is_empty() {
+        text += &format!(", {}", place.join(" "));
     }
     let (_, blocks) = totals(&blame.rows);
-    text += &format!("; {} live in {} blocks", Size(blame.live_bytes), Grouped(blocks));
+    text += &format!("; {} live in {}", Size(blame.live_bytes), Count(blocks, "block"));
     if let Some(reserved) = blame.reserved_bytes {
         text += &format!(", {} reserved", Size(reserved));
     }
@@ -90,9 +92,11 @@ fn moment(blame: &Blame) -> String {
 pub fn job_table(job: &JobBlame, top: usize, look: Look) -> String {
     let Some(worst) = job.worst() else { return String::new() };
     let rank = worst.rank.map_or("?".to_owned(), |rank| rank.to_string());
-    let count = Grouped(job.ranks.len() as u64);
-    let title =
-        format!("{}: {count} ranks, each at its own moment; rank {rank} has most live", job.name);
+    let ranks = match job.ranks.len() as u64 {
+        1 => "1 rank".to_owned(),
+        count => format!("{} ranks, each at its own moment", Grouped(count)),
+    };
+    let title = format!("{}: {ranks}; rank {rank} has most live", job.name);
     let differences = job.differences();
     let mut parts = vec![title, table(&worst.blame, top, look)];
     if differences.is_empty() {

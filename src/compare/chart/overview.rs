@@ -5,7 +5,7 @@ use plotters::prelude::*;
 use crate::compare::comparison::Comparison;
 use crate::report::Result;
 use crate::report::picture::{Canvas, font, style};
-use crate::units::Size;
+use crate::units::{Count, Size};
 
 /// More files would make an unreadable picture.
 const MOST_FILES: usize = 40;
@@ -29,8 +29,8 @@ pub(super) fn draw<DB: DrawingBackend>(
     area: &Canvas<DB>,
     comparisons: &[Comparison],
 ) -> Result<()> {
-    let mut title =
-        format!("Utilization of {} traces: peak active / peak reserved", comparisons.len());
+    let traces = Count(comparisons.len() as u64, "trace");
+    let mut title = format!("Utilization of {}: peak active / peak reserved", traces);
     if comparisons.len() > MOST_FILES {
         title += &format!(" (the first {MOST_FILES} are shown)");
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use gmlake::fleet::Shard;
-use gmlake::units::Bytes;
+use gmlake::units::{Bytes, parse_share};
 
 use super::fleet::shard;
 use super::{DeviceArgs, InputArgs, capacity};
@@ -106,6 +106,7 @@ pub(crate) struct TuneArgs {
     #[arg(
         long,
         value_name = "SHARE",
+        value_parser = parse_share,
         default_value_t = 0.03,
         help_heading = "Search",
         hide_short_help = true
