@@ -35,6 +35,7 @@ from gmlake.predict import (
     library,
     options,
     order,
+    pools,
     pytorch,
     recorder,
     run,
@@ -503,9 +504,18 @@ torch.optim.SGD([weight]).step()
 """
 
 
+def test_entries_have_the_pool_that_had_their_segment_then():
+    events = [("segment_alloc", 0, 10), ("alloc", 4, 2), ("segment_alloc", 20, 10), ("free_completed", 4, 2),
+              ("segment_free", 0, 10), ("segment_alloc", 0, 10), ("alloc", 0, 2), ("oom", 40, 2)]
+    trace = [{"action": action, "addr": addr, "size": size, "time_us": at} for at, (action, addr, size) in enumerate(events)]
+    seen = [pools.Look(3.5, 0, 0, 10, (0, 3)), pools.Look(pools.NEVER, 0, 20, 30, (1, 0))]
+    found = list(pools.pools_of(trace, seen))
+    assert found == [(0, 3), (0, 3), (1, 0), (0, 3), (0, 3), (0, 0), (0, 0), (0, 0)], found
+
+
 def test_a_pool_that_the_script_has_at_its_end_counts_for_the_card():
     inside = "def main():" + POOL.replace("\n", "\n    ") + "\nmain()"
-    for script, steps in [(POOL, []), (inside, ["--steps", "1"])]:
+    for script, steps in [(POOL, []), (inside, ["--steps", "1"]), (POOL + "del pool", [])]:
         found = predict(script, *steps)
         assert found.code == 0 and found.rank["allocators"]["caching"]["smallest_card"] == "L40S", found.out + found.err
         assert found.err.count("the script's last word") == 1, found.err

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from .. import _plugin
 from . import library, sharing
+from .pools import Pools
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,6 +43,7 @@ class Recorder:
         """Starts with the GPU; `on_oom()` is called whenever memory runs out."""
         self._torch, self._categories = torch, categories
         self._began = 0.0
+        self._pools = Pools(torch)
         start = torch.cuda.memory._record_memory_history
         torch.cuda.memory._record_memory_history = _no_effect
         # What the script dumps says of itself, too, that it was made on the virtual GPU.
@@ -75,6 +77,7 @@ class Recorder:
             self._categories.end()
         gc.disable()  # the script has ended; and among so many objects each search for garbage takes long
         snapshot = self._torch.cuda.memory._snapshot()
+        self._pools.label(snapshot)
         traces = snapshot["device_traces"]
         counts = [Counter(map(itemgetter("action"), trace)) for trace in traces]
         devices = [index for index, trace in enumerate(traces) if trace]
