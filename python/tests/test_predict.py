@@ -1215,6 +1215,14 @@ if __name__ == "__main__":
 """
 
 
+def test_a_grid_says_where_processes_share_a_gpu():
+    use = {"requests": 1, "gpus": [0], "gpu_use_s": [1, 9], "reserved_peak_bytes": 1}
+    one, other = (Rank(0, None, process, **use) for process in (1, 2))
+    ranks = Ranks(1, [0], False, False, 8, False)
+    (note,) = grid.sharers([Configuration({"n": "1"}, [], [one]), Configuration({"n": "2"}, [], [one, other])], ranks)
+    assert note.startswith("n=2: processes share a GPU"), note
+
+
 def test_needs_of_processes_on_one_gpu_at_a_time_add_up():
     found = predict(SHARING.replace("BARRIER", "barrier"))
     (shared,) = found.json["shared_gpus"]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from .. import _files, _sizes
 from .._stdout import tell
-from . import Problem, answer
+from . import Problem, answer, sharing
 from .facts import Configuration, Rank
 from .outputs import Outputs, made, name_of
 from .prediction import failed, predict
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Mapping, Sequence
 
-    from .order import Task
+    from .order import Ranks, Task
     from .run import Workshop
 
 ROW = "{:>{wide}} {:>10} {:>10} {:>10} {:>10}  {}"
@@ -142,7 +142,8 @@ def main(given: argparse.Namespace, workshop: Workshop, task: Task, points: list
     unwritten = _files.problems_of(partial(answer.write_json, path, "predict", content) for path in paths if path)
     if given.json != "-":
         tell("\n\n".join(texts))
-    for note in [*problems, *failures(found), *answer.shared_notes([r for each in found for r in each.ranks], task.order)]:
+    shared = answer.shared_notes([r for each in found for r in each.ranks], task.order)
+    for note in [*problems, *failures(found), *sharers(found, task.ranks), *shared]:
         print(f"gmlake: {note}", file=sys.stderr)
     if unwritten:
         raise unwritten[0]
@@ -163,6 +164,15 @@ def failures(found: Iterable[Configuration]) -> list[str]:
         if why and not out_of_memory(each):
             first.setdefault(why, label(each.values))
     return [f"{name}: {answer.short(text)}" for text, name in first.items()]
+
+
+def sharers(found: Iterable[Configuration], ranks: Ranks) -> list[str]:
+    """The first configuration in which processes share a GPU: the tables of cards are by process."""
+    first = next((each for each in found if sharing.found(each.ranks, ranks)), None)
+    if first is None:
+        return []
+    return [f"{label(first.values)}: processes share a GPU, and the cards are those of each alone; predict it without --vary for "
+            "their sum"]
 
 
 def forget_snapshots(found: Iterable[Configuration]) -> None:
