@@ -26,10 +26,10 @@ pub(crate) fn find(
 ) -> Coverage {
     if records.entries.is_empty() {
         let mut gaps = vec![Gap::StateOnly];
-        gaps.extend(cut_off(records));
+        gaps.extend(of_file(records));
         return Coverage::new(gaps);
     }
-    let mut gaps: Vec<Gap> = cut_off(records).into_iter().collect();
+    let mut gaps: Vec<Gap> = of_file(records).collect();
     let leads_elsewhere = found.and_then(|found| found.differences.first());
     let leads_elsewhere = leads_elsewhere.is_some_and(|d| d.entry >= records.entries.len());
     if ending == Ending::Stopped || leads_elsewhere {
@@ -47,8 +47,10 @@ pub(crate) fn find(
     Coverage::new(gaps)
 }
 
-fn cut_off(records: &Records) -> Option<Gap> {
-    records.cut_off.clone().map(|what| Gap::CutOff { what })
+/// What the file itself says that it lacks.
+fn of_file(records: &Records) -> impl Iterator<Item = Gap> {
+    let cut_off = records.cut_off.clone().map(|what| Gap::CutOff { what });
+    cut_off.into_iter().chain(records.is_partial.then_some(Gap::Exported))
 }
 
 /// Entries that no complete history has.

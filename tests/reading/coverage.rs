@@ -135,6 +135,24 @@ fn without_the_beginning_only_live_bytes_exclude_a_device() {
     assert!(text.contains("~ 27.36 GiB") && text.contains("unknown"), "{text}");
 }
 
+/// The blocks that were live before stand in the export as if they had been requested in it.
+#[test]
+fn what_is_exported_is_no_more_complete_than_what_it_was_made_from() {
+    let recordings = recordings::all();
+    let folder = tempfile::tempdir().unwrap();
+    for (name, is_partial) in [("opt-1.3b-LR-var.ring20k", true), ("pools", false)] {
+        for format in ["snapshot", "csv"] {
+            let out = folder.path().join(format!("{name}.{format}"));
+            let arguments = ["export", "--format", format, "--out", out.to_str().unwrap()];
+            assert_eq!(run(&arguments, &recordings[name]).0, 0);
+            let coverage = open(&out, &LoadOptions::default()).unwrap().coverage;
+            assert_eq!(coverage.is_partial(), is_partial, "{name}, {format}: {coverage:?}");
+            let fits = run(&["fits", "--device-memory", "100GiB"], &out).0;
+            assert_eq!(fits, if is_partial { 3 } else { 0 }, "{name}, {format}");
+        }
+    }
+}
+
 /// What comes through a pipe cannot be read a second time.
 #[test]
 fn an_out_of_memory_is_read_once() {

@@ -93,6 +93,8 @@ pub enum Gap {
         /// What is missing, in words.
         what: String,
     },
+    /// It was exported from a recording that does not show the whole job.
+    Exported,
     /// There are no events.
     StateOnly,
 }
@@ -108,6 +110,7 @@ impl Gap {
             | Self::Growing
             | Self::HistoryStopped
             | Self::EntriesMissing { .. }
+            | Self::Exported
             | Self::CutOff { .. } => CoverageKind::Partial,
             Self::StateOnly => CoverageKind::StateOnly,
         }
@@ -119,6 +122,7 @@ impl Gap {
             Self::StartedLate { .. }
             | Self::TailOnly { .. }
             | Self::EntriesMissing { .. }
+            | Self::Exported
             | Self::StateOnly => true,
             Self::OutOfMemory { .. }
             | Self::MidStep { .. }
@@ -142,6 +146,7 @@ impl Gap {
                 "record all kinds of entries, from the start to the dump"
             }
             Self::CutOff { .. } => "copy the file again, or wait for the dump to finish",
+            Self::Exported => "export a complete recording",
             Self::StateOnly => "call torch.cuda.memory._record_memory_history() before the job",
         }
     }
@@ -176,6 +181,9 @@ impl std::fmt::Display for Gap {
                 write!(f, "entries are missing: {count} {verb} not fit together")
             }
             Self::CutOff { what } => f.write_str(what),
+            Self::Exported => {
+                f.write_str("it was exported from a recording that is not the whole job")
+            }
             Self::StateOnly => f.write_str("the snapshot has no event history"),
         }
     }

@@ -14,7 +14,7 @@ use super::if_object::IfObject;
 use super::json_reader::{JsonSettings, Progress, Reader, explain};
 use super::options::LoadOptions;
 use super::torch::FOREIGN;
-use super::writer::VIRTUAL;
+use super::writer::{PARTIAL, VIRTUAL};
 use super::{Records, Result, json_lines, json_several, several};
 use gmlake_core::units::Bytes;
 
@@ -122,12 +122,8 @@ impl<'de> Visitor<'de> for Document<'_, 'de> {
                     map.next_value::<IgnoredAny>()?;
                 }
                 "segments" | "device_traces" => drop(map.next_value::<IgnoredAny>()?),
-                FOREIGN => {
-                    reader.snapshot.is_foreign = true;
-                    map.next_value::<IgnoredAny>()?;
-                }
-                VIRTUAL => {
-                    reader.snapshot.is_virtual = true;
+                FOREIGN | VIRTUAL | PARTIAL => {
+                    reader.snapshot.mark(&key);
                     map.next_value::<IgnoredAny>()?;
                 }
                 _ if self.is_whole => {

@@ -40,6 +40,8 @@ pub struct Records {
     pub written_by: Option<Writer>,
     /// Whether it was made on the virtual GPU. Its times are then those of a host, and no GPU's.
     pub is_virtual: bool,
+    /// Whether it was exported from a recording that is not the whole job.
+    pub is_partial: bool,
     /// Handle of each [`StreamId`](crate::StreamId), ascending.
     pub streams: Vec<u64>,
     /// PyTorch's id of each [`PoolId`](crate::PoolId); the first is `(0, 0)`, the default pool.

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::pickle::{Pickler, Value};
 use super::stack_table::NOT_COMPILED;
-use super::writer::VIRTUAL;
+use super::writer::{PARTIAL, VIRTUAL};
 use super::{Action, BlockState, Entry, Frame, Records, Segment, StreamId, Writer};
 use gmlake_core::alloc_conf::AllocConf;
 use gmlake_core::units::{Bytes, MIB};
@@ -36,6 +36,9 @@ pub fn write_snapshot(records: &Records, out: impl Write) -> io::Result<()> {
         write_settings(pickle, &conf, records.written_by)?;
         if records.is_virtual {
             pickle.item(VIRTUAL, 1_u64)?;
+        }
+        if records.is_partial {
+            pickle.item(PARTIAL, 1_u64)?;
         }
         pickle.key("external_annotations")?;
         pickle.list(&records.annotations, |pickle, annotation| {

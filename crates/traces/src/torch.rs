@@ -22,7 +22,7 @@ use super::numbers::Numbers;
 use super::room::no_room;
 use super::settings::RawSettings;
 use super::stack_table::StackTable;
-use super::writer::{Evidence, Writer, is_known_key};
+use super::writer::{Evidence, PARTIAL, VIRTUAL, Writer, is_known_key};
 use super::{
     Action, Annotation, BlockState, Entry, PoolId, Position, Records, Result, Segment,
     SegmentBlock, StreamId, Total, TraceError,
@@ -143,6 +143,8 @@ pub(super) struct Snapshot {
     pub(super) is_foreign: bool,
     /// Whether it was made on the virtual GPU.
     pub(super) is_virtual: bool,
+    /// Whether it was exported from a recording that is not the whole job.
+    pub(super) is_partial: bool,
     /// What the keys tell of the PyTorch that wrote the file.
     pub(super) evidence: Evidence,
     /// The first device whose events are not all there, and what is missing, if the file was cut off.
@@ -175,6 +177,16 @@ impl Snapshot {
     /// The same where only `room` of `limit` bytes are left.
     pub(super) fn with_rest(version: Option<TorchVersion>, room: Bytes, limit: Bytes) -> Self {
         Self { version, room, limit, ..Self::default() }
+    }
+
+    /// Learns that the file has a key of ours, which says how it came about.
+    pub(super) fn mark(&mut self, key: &str) {
+        match key {
+            FOREIGN => self.is_foreign = true,
+            VIRTUAL => self.is_virtual = true,
+            PARTIAL => self.is_partial = true,
+            _ => {}
+        }
     }
 
     /// Adds the next entry of a device's history.
@@ -301,6 +313,7 @@ impl Snapshot {
             (records.device, records.has_segments) = (index, has_segments);
             records.settings.clone_from(&settings);
             (records.written_by, records.is_virtual) = (written_by, self.is_virtual);
+            records.is_partial = self.is_partial;
             records.warnings.extend(warning.clone());
             if let Some((at, name)) = unknown_first {
                 let (kind, count) = (WarningKind::UnknownAction, records.unknown_actions);

@@ -25,8 +25,11 @@ const PINNED: &str = "max_round_threshold";
 /// The key of a recording that was made on the virtual GPU: its times are those of a host that computed nothing.
 pub(super) const VIRTUAL: &str = "gmlake_virtual_gpu";
 
+/// The key of what was exported from a recording that is not the whole job.
+pub(super) const PARTIAL: &str = "gmlake_partial";
+
 /// Other keys, of a snapshot and of its settings.
-const OTHERS: [&str; 13] = [
+const OTHERS: [&str; 14] = [
     "segments",
     "device_traces",
     "external_annotations",
@@ -40,6 +43,7 @@ const OTHERS: [&str; 13] = [
     "release_lock_on_hipmalloc",
     "torch_version",
     VIRTUAL,
+    PARTIAL,
 ];
 
 /// Whether a version of PyTorch, or this library, writes such a key.

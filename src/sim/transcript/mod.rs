@@ -178,6 +178,7 @@ impl Scribe<'_> {
             streams: opened.trace.streams.clone(),
             pools: opened.records.pools.clone(),
             is_virtual: opened.records.is_virtual,
+            is_partial: opened.coverage.is_partial(),
             ..Records::default()
         }
     }

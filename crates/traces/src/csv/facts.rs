@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 
 use super::columns::number;
 use crate::torch::{RawBlock, RawSegment, Snapshot};
-use crate::writer::VIRTUAL;
+use crate::writer::{PARTIAL, VIRTUAL};
 use crate::{Annotation, BlockState, Entry, Result};
 
 pub(super) const SETTING: &str = "setting";
@@ -128,8 +128,10 @@ fn segment(kind: &str, fact: &Fact) -> Result<(RawSegment, u64), String> {
 fn setting(text: &str, snapshot: &mut Snapshot) -> Result<(), String> {
     let wrong = || format!("{text:?} is no setting of PyTorch's allocator with its value");
     let (key, value) = text.split_once(':').ok_or_else(wrong)?;
-    if key == VIRTUAL {
-        snapshot.is_virtual = value == "True";
+    if [VIRTUAL, PARTIAL].contains(&key) {
+        if value == "True" {
+            snapshot.mark(key);
+        }
         return Ok(());
     }
     let settings = snapshot.settings.get_or_insert_default();

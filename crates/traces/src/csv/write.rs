@@ -6,7 +6,7 @@ use ::csv::{Writer, WriterBuilder};
 
 use super::facts::{ANNOTATIONS, BLOCK, FINAL, SEGMENT, SETTING, STATES};
 use crate::snapshot::only_in_text;
-use crate::writer::VIRTUAL;
+use crate::writer::{PARTIAL, VIRTUAL};
 use crate::{Entry, PoolId, Records, Segment, StreamId};
 use gmlake_core::alloc_conf::AllocConf;
 
@@ -19,8 +19,9 @@ pub fn write_csv(records: &Records, out: impl Write) -> io::Result<()> {
     let mut table = Table { records, writer: WriterBuilder::new().from_writer(out) };
     table.writer.write_record(["action", "addr", "size", "stream", "time_us", "pool"])?;
     records.settings.iter().try_for_each(|conf| table.settings(conf))?;
-    if records.is_virtual {
-        table.fact(SETTING, &format!("{VIRTUAL}:True"), 0)?;
+    let marks = [(records.is_virtual, VIRTUAL), (records.is_partial, PARTIAL)];
+    for (_, mark) in marks.iter().filter(|(is_set, _)| *is_set) {
+        table.fact(SETTING, &format!("{mark}:True"), 0)?;
     }
     for annotation in &records.annotations {
         let name = ANNOTATIONS[usize::from(annotation.is_start)];

@@ -5,7 +5,7 @@
 
 use super::super::settings::{RawSettings, TEXT_KEYS};
 use super::super::torch::{FOREIGN, RawAction, RawBlock, RawSegment, Snapshot, block_state};
-use super::super::writer::VIRTUAL;
+use super::super::writer::{PARTIAL, VIRTUAL};
 use super::super::{Annotation, Position, Result, TraceError};
 use super::containers::Open;
 use super::document::{Document, MAX_NAME, Place, REMEDY, position};
@@ -48,8 +48,8 @@ impl Document<'_> {
             let remedy = if out.is_host { RECORD_HOST } else { REMEDY };
             return Err(TraceError::new(Position::File, problem, remedy));
         }
-        out.is_foreign |= self.field(map, FOREIGN).is_some();
-        out.is_virtual |= self.field(map, VIRTUAL).is_some();
+        let marks = [FOREIGN, VIRTUAL, PARTIAL].into_iter();
+        marks.filter(|mark| self.field(map, mark).is_some()).for_each(|mark| out.mark(mark));
         if !out.is_foreign {
             self.keys(map).for_each(|key| out.key(key));
         }
