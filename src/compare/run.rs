@@ -19,7 +19,7 @@ use crate::run::{Moment, Peak, RECORDED, RunSummary};
 use crate::sim::job::Job;
 use crate::sim::{
     Choices, FileError, Opened, RunError, Scenario, Spread, check_assumptions, each_rank, failed,
-    open, open_all,
+    note_of_pools, open, open_all,
 };
 use crate::trace::least_memory;
 
@@ -150,6 +150,7 @@ fn assemble(opened: &Opened, choices: &Choices, found: Vec<Found>) -> Comparison
     let trace = &opened.trace;
     let mut notes = opened.all_notes();
     notes.extend(choices.setup.notes(opened));
+    notes.extend(note_of_pools(opened, &choices.allocators));
     let mut runs: Vec<RunSummary> = opened.recorded.iter().cloned().collect();
     let (mut peaks, mut cards) = (BTreeMap::new(), BTreeMap::new());
     for one in found {

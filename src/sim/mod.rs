@@ -45,7 +45,7 @@ pub(crate) use places::place_of;
 pub(crate) use run::Stage;
 pub use run::{RunError, Scenario, run};
 pub use run_count::RunCount;
-pub use setup::{Conf, DEFAULT_GPU_LAG, Memory, Setup, Supervision};
+pub use setup::{Conf, DEFAULT_GPU_LAG, Memory, Setup, Supervision, note_of_pools};
 pub use single::FileError;
 pub(crate) use single::{check_assumptions, failed, run_one};
 pub(crate) use spread::{Spread, each_rank};

@@ -170,13 +170,6 @@ impl Setup {
         if self.conf.as_ref().is_some_and(|conf| conf.allocator() == "expandable") {
             notes.push("with expandable_segments:True PyTorch is the row expandable".to_owned());
         }
-        if opened.has_private_pools() {
-            notes.push(
-                "private pools (CUDA graphs, MemPool) are served by PyTorch's own allocator beside \
-                 any other"
-                    .to_owned(),
-            );
-        }
         if conf.backend == Backend::CudaMallocAsync {
             notes.push(match self.conf {
                 Some(_) => {
@@ -336,6 +329,14 @@ fn inferred(memory: Size, opened: &Opened) -> String {
         "memory limit inferred from {source}: {found} (override with --device-memory SIZE, or \
          'unlimited')"
     )
+}
+
+/// What a reader should know of allocators that have no private pools, where the program has some.
+pub fn note_of_pools(opened: &Opened, choices: &[Choice]) -> Option<String> {
+    let has_one = choices.iter().any(|choice| choice.spec.role.lacks_pools());
+    (has_one && opened.has_private_pools()).then(|| {
+        "private pools (CUDA graphs, MemPool) are PyTorch's, whatever serves the rest".to_owned()
+    })
 }
 
 #[cfg(test)]

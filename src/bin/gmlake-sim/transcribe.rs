@@ -2,9 +2,12 @@
 
 use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
+use gmlake::allocator::Role;
 use gmlake::printable::printable;
 use gmlake::report::Export;
-use gmlake::sim::{Choice, Opened, Setup, choose, open, transcribe, under, write_tracks};
+use gmlake::sim::{
+    Choice, Opened, Setup, choose, note_of_pools, open, transcribe, under, write_tracks,
+};
 use gmlake::trace::{MOST_TRACKS, Records, write_csv, write_minimalloc, write_snapshot};
 use gmlake::units::Count;
 
@@ -76,7 +79,7 @@ fn choices(args: &ExportArgs, opened: &Opened) -> Result<(Vec<Choice>, Setup)> {
     let own = [setup.pytorch(opened).to_owned()];
     let names = if args.allocator.is_empty() { &own[..] } else { &args.allocator };
     let choices = under(choose(names, &args.set)?, setup.conf.as_ref());
-    for note in setup.notes(opened) {
+    for note in setup.notes(opened).into_iter().chain(note_of_pools(opened, &choices)) {
         terminal::warn(&format!("{}: {note}", opened.file));
     }
     Ok((choices, setup))
@@ -87,6 +90,12 @@ fn simulate(args: &ExportArgs, opened: &Opened) -> Result<Records> {
     let [choice] = &choices[..] else {
         bail!("a recording is of one allocator: only --format perfetto takes several");
     };
+    if choice.spec.role == Role::Candidate {
+        terminal::warn(&format!(
+            "{}: {} may map memory at more than one address; a snapshot counts each",
+            opened.file, choice.spec.name
+        ));
+    }
     Ok(transcribe(opened, choice, &setup)?)
 }
 

@@ -98,7 +98,7 @@ impl Role {
     }
 
     /// Whether it would serve a program in the place of PyTorch's, without private pools of its own.
-    pub(super) const fn lacks_pools(self) -> bool {
+    pub const fn lacks_pools(self) -> bool {
         matches!(self, Self::Candidate | Self::OnRequest | Self::PlugIn)
     }
 
