@@ -35,7 +35,7 @@ use crate::verify::{unseen_start, verify};
 /// # Errors
 /// If the file cannot be read or understood, or it is not clear which device is meant.
 pub fn open(path: &Path, options: &LoadOptions) -> Result<Opened, TraceError> {
-    reconstruct(path, trace::load(path, options)?, options)
+    reconstruct(path, trace::load(path, &with_flushes(options))?, options)
 }
 
 /// Opens one device of a file whose content is already in memory, under this name.
@@ -43,7 +43,7 @@ pub fn open(path: &Path, options: &LoadOptions) -> Result<Opened, TraceError> {
 /// # Errors
 /// As [`open`].
 pub fn open_bytes(name: &Path, bytes: &[u8], options: &LoadOptions) -> Result<Opened, TraceError> {
-    reconstruct(name, trace::load_bytes(bytes, options)?, options)
+    reconstruct(name, trace::load_bytes(bytes, &with_flushes(options))?, options)
 }
 
 /// Opens every device of a file that has entries, or the one that was asked for. If none has entries, every device with
@@ -52,7 +52,7 @@ pub fn open_bytes(name: &Path, bytes: &[u8], options: &LoadOptions) -> Result<Op
 /// # Errors
 /// If the file cannot be read or understood, or has no such device, or no entries at all.
 pub fn open_all(path: &Path, options: &LoadOptions) -> Result<Vec<Opened>, TraceError> {
-    let mut all = trace::load(path, options)?;
+    let mut all = trace::load(path, &with_flushes(options))?;
     let devices = devices(&all);
     let has_entries = devices.iter().any(|&(_, entries)| entries > 0);
     let is_one = |records: &Records| match has_entries {
@@ -69,6 +69,11 @@ pub fn open_all(path: &Path, options: &LoadOptions) -> Result<Vec<Opened>, Trace
         Ok(Opened { devices: devices.clone(), ..opened })
     };
     all.into_par_iter().map(one).collect()
+}
+
+/// The options, with the call stacks that tell who emptied the cache.
+fn with_flushes(options: &LoadOptions) -> LoadOptions {
+    LoadOptions { stacks_of_flushes: true, ..options.clone() }
 }
 
 /// Every device, with its number of entries.

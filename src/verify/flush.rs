@@ -10,17 +10,19 @@
 //! ```
 //!
 //! Nor does it say whether the program emptied the cache or the malloc did. So all are tried, and what makes the
-//! recorded decisions is taken.
+//! recorded decisions is taken; what both explain, the program did.
 //!
 //! A malloc that ran out although the cache had whole segments gave nothing back because it was not allowed to: while a
 //! CUDA graph is captured, and up to 2.12 while a `MemPool` is in use, PyTorch keeps the cache of all pools.
 
 use super::device::RecordedDevice;
 use super::entries::end_of_operation;
+use super::flusher::Flusher;
 use super::replay::{Live, Verifier};
-use crate::allocator::Caching;
+use crate::allocator::{Allocator, Caching};
 use crate::device::{Counted, Watched};
 use crate::trace::{Action, Entry, PoolId};
+use crate::units::Bytes;
 use rustc_hash::FxHashMap;
 
 /// When the frees complete with which the entries of an operation begin.
@@ -105,6 +107,51 @@ impl<'a> Verifier<'a> {
                 }
             }
         }
+    }
+
+    /// Whether memory given back before a malloc was given back by the program (`empty_cache`) and not by the malloc:
+    /// if a block fits, the malloc needed none; if the limit was reached, it did. Stacks and times may prove either.
+    fn is_empty_cache(&mut self, last: usize, entry: &Entry) -> bool {
+        let request = self.request(last, entry);
+        if self.model.would_fit(request) {
+            return true;
+        }
+        if let Some(flusher) = self.proven_flusher(last) {
+            return flusher == Flusher::Program;
+        }
+        let needed = self.model.usage().reserved + self.model.segment_for(request.size);
+        let is_by_program = entry.action != Action::Oom && !self.must_refuse(needed);
+        is_by_program && (self.environment.conf.max_split_size.is_none() || self.gives_all_back())
+    }
+
+    /// Who gave memory back next, by what the recording proves.
+    fn proven_flusher(&self, last: usize) -> Option<Flusher> {
+        (self.gpu.device.next..last).find_map(|entry| self.flushers.of(entry))
+    }
+
+    /// Whether the limit, or the driver by what it refused, would not let this much be held; or garbage is collected.
+    fn must_refuse(&self, needed: Bytes) -> bool {
+        let threshold = self.environment.conf.garbage_collection_threshold;
+        let reserved = self.model.usage().reserved;
+        let is_limited = self.assumed.limit.is_some_and(|limit| {
+            let collects = threshold > 0.0 && reserved > (threshold * limit as f64) as Bytes;
+            collects || needed > limit
+        });
+        let most_so_far = self.peak.reserved.max(self.model.peak().reserved);
+        let least_refused = self.gpu.device.least_refused.filter(|&least| least > most_so_far);
+        is_limited
+            || self.most_held.is_some_and(|most| needed > most)
+            || least_refused.is_some_and(|least| needed >= least)
+    }
+
+    /// Whether what comes next is all that emptying the cache gives back. With `max_split_size` a malloc may release
+    /// only as much as it needs, which a program cannot.
+    fn gives_all_back(&mut self) -> bool {
+        let before = self.remember();
+        self.empty_cache();
+        let gives_all_back = self.gpu.device.problem.is_none();
+        self.take_back(before);
+        gives_all_back
     }
 
     fn next_before(&self, last: usize) -> Option<&'a Entry> {

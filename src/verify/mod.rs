@@ -8,6 +8,7 @@ mod device;
 mod ending;
 mod entries;
 mod flush;
+mod flusher;
 mod infer;
 mod lifetimes;
 mod limits;

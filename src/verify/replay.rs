@@ -20,6 +20,7 @@ use rustc_hash::FxHashMap;
 use super::device::{Problem, RecordedDevice};
 use super::ending::differing_segments;
 use super::entries::{describe, ends_operation, first_growth};
+use super::flusher::Flushers;
 use super::lifetimes::{Lifetimes, MemPools, inferred_pool};
 use super::limits::Bounds;
 use super::start::{StartState, state_at};
@@ -41,6 +42,8 @@ pub(super) struct Recorded<'a> {
     pub start: StartState,
     /// What a memory limit lies between.
     pub bounds: Bounds,
+    /// Who emptied the cache, where that is proven.
+    pub flushers: Flushers,
 }
 
 impl<'a> Recorded<'a> {
@@ -48,7 +51,8 @@ impl<'a> Recorded<'a> {
         let start = state_at(records, 0, &environment.conf);
         let held = start.layout.segments.iter().map(|segment| segment.size).sum();
         let bounds = Bounds::new(&records.entries, environment, held);
-        Self { records, environment, start, bounds }
+        let flushers = Flushers::new(records);
+        Self { records, environment, start, bounds, flushers }
     }
 }
 
@@ -91,24 +95,26 @@ pub(super) struct Live {
 pub(super) struct Verifier<'a> {
     records: &'a Records,
     pub(super) entries: &'a [Entry],
-    environment: Environment,
+    pub(super) environment: Environment,
+    /// Who emptied the cache, where that is proven.
+    pub(super) flushers: &'a Flushers,
     pub(super) assumed: Assumed<'a>,
     pub(super) model: Caching,
     pub(super) gpu: Watched<RecordedDevice<'a>, Counted>,
     pub(super) live: FxHashMap<u64, Live>,
     /// The most that was ever held, where a request was refused.
-    most_held: Option<Bytes>,
+    pub(super) most_held: Option<Bytes>,
     pub(super) pending: usize,
     /// Whether the request at hand is taken to be one of a private pool, though nothing says so.
     pub(super) is_diverted: bool,
     /// Peaks of the models before the present one.
-    peak: Usage,
+    pub(super) peak: Usage,
     pub(super) report: Verification,
 }
 
 impl<'a> Verifier<'a> {
-    fn new(recorded: &Recorded<'a>, assumed: Assumed<'a>) -> Self {
-        let &Recorded { records, environment, bounds, .. } = recorded;
+    fn new(recorded: &'a Recorded<'a>, assumed: Assumed<'a>) -> Self {
+        let &Recorded { records, environment, bounds, ref flushers, .. } = recorded;
         let limit = assumed.limit;
         // The limit is what was assumed, whatever share the settings name.
         let memory_fraction = environment.conf.memory_fraction.map(|_| 1.0);
@@ -123,6 +129,7 @@ impl<'a> Verifier<'a> {
             entries,
             model: new_model(records, &environment),
             environment,
+            flushers,
             assumed,
             gpu: Watched::new(recorded, Counted::default()),
             live: FxHashMap::default(),
@@ -238,29 +245,6 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    /// Whether memory given back before a malloc was given back by the program (`empty_cache`) and not by the malloc:
-    /// if a block fits, the malloc needed none; if the limit was reached, it did.
-    pub(super) fn is_empty_cache(&self, last: usize, entry: &Entry) -> bool {
-        let request = self.request(last, entry);
-        if self.model.would_fit(request) {
-            return true;
-        }
-        let conf = &self.environment.conf;
-        let reserved = self.model.usage().reserved;
-        if let Some(limit) = self.assumed.limit {
-            let threshold = conf.garbage_collection_threshold;
-            if threshold > 0.0 && reserved > (threshold * limit as f64) as Bytes {
-                return false;
-            }
-            if reserved + self.model.segment_for(request.size) > limit {
-                return false;
-            }
-        }
-        let needed = reserved + self.model.segment_for(request.size);
-        let was_refused = self.most_held.is_some_and(|most| needed > most);
-        conf.max_split_size.is_none() && entry.action != Action::Oom && !was_refused
-    }
-
     /// The program emptied the cache, or a private pool was released.
     pub(super) fn empty_cache(&mut self) {
         let first = self.gpu.device.next;
@@ -296,7 +280,7 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    fn request(&self, index: usize, entry: &Entry) -> Request {
+    pub(super) fn request(&self, index: usize, entry: &Entry) -> Request {
         let pool = match entry.action {
             Action::Alloc if self.assumed.mempools.elsewhere.contains_key(&index) => {
                 PoolId::DEFAULT

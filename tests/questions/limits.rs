@@ -140,3 +140,73 @@ fn a_share_that_refused_nothing_is_not_inferred() {
         contains("inferred").not().and(contains("the memory fraction of 0.3 limits nothing")),
     );
 }
+
+/// It holds 2 GiB, and has 10 GiB in its cache that are given back before it requests 12 GiB, by these lines and after
+/// this time.
+fn emptied(max_split_size: i64, lines: Option<[&str; 3]>, pause_us: u64) -> NamedTempFile {
+    let mut job = Job::new("max_split_size_mb:128", max_split_size);
+    job.malloc(0, 2).malloc(2, 10).free(2, 10).entry("segment_free", 2, 10);
+    job.time_us += pause_us;
+    job.malloc(12, 12).release(12, 12).release(0, 2);
+    let [step, by, eval] = lines.unwrap_or_default();
+    for (number, entry) in job.entries.iter_mut().enumerate().filter(|_| lines.is_some()) {
+        let line = match number {
+            0..6 => step,
+            6 => by,
+            _ => eval,
+        };
+        entry["frames"] = json!([{"name": line, "filename": "train.py", "line": 1}]);
+    }
+    job.file()
+}
+
+const SPLIT: i64 = 128 << 20;
+
+/// The words of `compare` and `verify` on this file.
+fn compared_and_verified(file: &NamedTempFile) -> (String, String) {
+    let allocators = ["--allocators", "caching,expandable"];
+    let compared = all(&[&["compare", &name(file)][..], &allocators].concat());
+    (compared, all(&["verify", &name(file)]))
+}
+
+fn retries(file: &NamedTempFile) -> u64 {
+    let json = output(&["compare", &name(file), "--allocators", "caching", "--json", "--quiet"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let text = json.to_string();
+    let (_, rest) = text.split_once("\"alloc_retries\":").unwrap();
+    rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn an_emptying_that_may_be_the_programs_is_no_refusal() {
+    for split in [SPLIT, -1] {
+        for (lines, pause) in [
+            (None, 0),
+            (None, 5_000_000),
+            (Some(["step", "cleanup", "eval"]), 0),
+            // Without stacks of emptyings PyTorch writes that of the segment.
+            (Some(["step", "step", "eval"]), 0),
+            (Some(["step", "step", "step"]), 0),
+        ] {
+            let file = emptied(split, lines, pause);
+            let (compared, verified) = compared_and_verified(&file);
+            assert!(verified.contains("Exact") && !verified.contains("refused"), "{verified}");
+            assert!(!compared.contains("inferred"), "{split} {lines:?} {pause}: {compared}");
+            assert_eq!(retries(&file), 0, "{split} {lines:?} {pause}");
+        }
+    }
+}
+
+#[test]
+fn an_emptying_by_the_malloc_that_stacks_prove_is_a_refusal() {
+    for split in [SPLIT, -1] {
+        let file = emptied(split, Some(["step", "eval", "eval"]), 0);
+        let (compared, verified) = compared_and_verified(&file);
+        assert!(verified.contains("Exact") && verified.contains("refused more"), "{verified}");
+        let range = "failed requests: between 14 GiB and 24 GiB, simulated with 14 GiB";
+        assert!(compared.contains(range), "{compared}");
+        assert_eq!(retries(&file), 1, "{split}");
+        let late = emptied(split, Some(["step", "eval", "eval"]), 5_000_000);
+        assert_eq!(retries(&late), 0, "{split}");
+    }
+}

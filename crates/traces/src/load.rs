@@ -234,8 +234,9 @@ impl<'a> Input<'a> {
             return inner.records(options);
         }
         let room = room::to_read(bytes.len() as Bytes, self.packed);
-        // Where memory ran out, the stacks say by which line.
-        let stacks = options.stacks || ran_out(bytes);
+        // Where memory ran out, the stacks say by which line; where it was given back, by whom.
+        let of_flushes = options.stacks_of_flushes && gives_back(bytes);
+        let stacks = options.stacks || of_flushes || ran_out(bytes);
         let options = LoadOptions { stacks, ..options.clone() };
         let format = TraceFormat::detect(bytes)?;
         match options.snapshot.map_or(1, NonZeroUsize::get) {
@@ -245,12 +246,22 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Whether a content has the action `oom`. Pickles put its length before a text, JSON a quotation mark.
+/// Whether a content has the action `oom`.
 fn ran_out(bytes: &[u8]) -> bool {
-    let places = memchr::memmem::find_iter(bytes, b"oom");
+    has_action(bytes, b"oom")
+}
+
+/// Whether a content has an action with which memory is given back.
+fn gives_back(bytes: &[u8]) -> bool {
+    has_action(bytes, b"segment_free") || has_action(bytes, b"segment_unmap")
+}
+
+/// Whether a content has this action. Pickles put its length before a text, JSON a quotation mark.
+fn has_action(bytes: &[u8], action: &[u8]) -> bool {
+    let places = memchr::memmem::find_iter(bytes, action);
     places
         .filter_map(|at| bytes.get(at.wrapping_sub(1)))
-        .any(|before| [3, 0, b'"'].contains(before))
+        .any(|&before| [action.len() as u8, 0, b'"'].contains(&before))
 }
 
 /// A file of which a length is promised; no more of it is read.

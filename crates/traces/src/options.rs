@@ -13,6 +13,8 @@ pub const MAX_INPUT: Bytes = 64 * GIB;
 pub struct LoadOptions {
     /// Keep the call stacks; otherwise they are skipped, unless memory ran out in the recording.
     pub stacks: bool,
+    /// Keep them also where memory was given back: they tell whether the program emptied the cache.
+    pub stacks_of_flushes: bool,
     /// A file whose content is larger than this, after decompression, is refused. Compressed files and pipes may also
     /// be no more than half of the machine's memory.
     pub max_bytes: Bytes,
@@ -34,6 +36,7 @@ impl Default for LoadOptions {
     fn default() -> Self {
         Self {
             stacks: false,
+            stacks_of_flushes: false,
             max_bytes: MAX_INPUT,
             torch_version: None,
             snapshot: None,

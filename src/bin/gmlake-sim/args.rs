@@ -242,7 +242,8 @@ impl InputArgs {
     pub(crate) fn open(&self, stacks: bool) -> LoadOptions {
         let &Self { torch_version, device, snapshot, .. } = self;
         let max_bytes = self.limit.max_input;
-        LoadOptions { torch_version, device, snapshot, stacks, max_bytes, host: false }
+        let known = LoadOptions { stacks, max_bytes, ..LoadOptions::default() };
+        LoadOptions { torch_version, device, snapshot, ..known }
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use gmlake::allocator::Environment;
 use gmlake::remote;
-use gmlake::trace;
+use gmlake::trace::{self, LoadOptions};
 use gmlake::units::Grouped;
 use gmlake::verify::{VerificationSummary, show, verify};
 use indicatif::ProgressBar;
@@ -39,7 +39,7 @@ pub(crate) fn main(args: &VerifyArgs) -> Result<Answer> {
 }
 
 fn verify_file(file: &Path, args: &VerifyArgs, bar: &ProgressBar) -> Result<VerificationSummary> {
-    let options = args.input.open(false);
+    let options = LoadOptions { stacks_of_flushes: true, ..args.input.open(false) };
     let records = trace::choose_device(trace::load(file, &options)?, options.device, file)?;
     anyhow::ensure!(
         records.has_segments,
