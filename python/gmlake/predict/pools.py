@@ -72,7 +72,6 @@ class Pools:
             for entry, pool in zip(trace, pools):
                 entry["pool_id"] = pool
 
-
     def _is_ours(self, at: float) -> bool:
         """Whether it was looked at this time, which PyTorch notes as a snapshot of the script's."""
         return any(begin <= at <= end for begin, end in self._times)

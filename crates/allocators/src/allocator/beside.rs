@@ -60,7 +60,7 @@ impl Choice {
     /// Makes the allocator for a program. Private pools, if it has any, are PyTorch's: [`Beside`] any other allocator.
     ///
     /// # Errors
-    /// As [`Spec::build`].
+    /// As [`Spec::build`](super::Spec::build).
     pub fn build(
         &self,
         environment: &Environment,
