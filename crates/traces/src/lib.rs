@@ -9,6 +9,7 @@
 //! [`Records`] keep every recorded entry, PyTorch's own decisions included: they are the truth that our models are
 //! verified against. A [`Trace`] keeps only what the *program* did: requests, frees, calls of `empty_cache`.
 
+mod actions;
 mod both;
 mod chrome;
 mod coverage;

@@ -21,6 +21,7 @@ use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::num::NonZeroUsize;
 use std::path::Path;
 
+use super::actions::{gives_back, ran_out};
 use super::both::halves;
 use super::format::TraceFormat;
 use super::options::LoadOptions;
@@ -244,24 +245,6 @@ impl<'a> Input<'a> {
             _ => (format.read)(bytes, &options, room),
         }
     }
-}
-
-/// Whether a content has the action `oom`.
-fn ran_out(bytes: &[u8]) -> bool {
-    has_action(bytes, b"oom")
-}
-
-/// Whether a content has an action with which memory is given back.
-fn gives_back(bytes: &[u8]) -> bool {
-    has_action(bytes, b"segment_free") || has_action(bytes, b"segment_unmap")
-}
-
-/// Whether a content has this action. Pickles put its length before a text, JSON a quotation mark.
-fn has_action(bytes: &[u8], action: &[u8]) -> bool {
-    let places = memchr::memmem::find_iter(bytes, action);
-    places
-        .filter_map(|at| bytes.get(at.wrapping_sub(1)))
-        .any(|&before| [action.len() as u8, 0, b'"'].contains(&before))
 }
 
 /// A file of which a length is promised; no more of it is read.
