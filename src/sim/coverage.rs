@@ -55,7 +55,12 @@ fn of_file(records: &Records) -> impl Iterator<Item = Gap> {
 
 /// Entries that no complete history has.
 fn unexplained(trace: &Trace) -> u64 {
-    let kinds = [WarningKind::UnknownFree, WarningKind::DoubleAlloc, WarningKind::DoubleFree];
+    let kinds = [
+        WarningKind::UnknownFree,
+        WarningKind::DoubleAlloc,
+        WarningKind::DoubleFree,
+        WarningKind::AbsurdSize,
+    ];
     let of = trace.warnings.iter().filter(|warning| kinds.contains(&warning.kind));
     of.map(|warning| warning.count).sum()
 }

@@ -153,6 +153,30 @@ fn what_is_exported_is_no_more_complete_than_what_it_was_made_from() {
     }
 }
 
+/// What no GPU can hold was never allocated: nothing is certain of a recording that says so; beyond any memory, it is
+/// none.
+#[test]
+fn what_has_an_absurd_size_is_not_left_out_in_silence() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases = [(40, 1, "does not fit"), (50, 3, "entries are missing"), (60, 2, "any memory")];
+    for (bits, code, text) in cases {
+        let rows = format!("alloc,1000000,512,0,1,\nalloc,2000000,{},0,2,\n", 1_u64 << bits);
+        let json = format!(
+            r#"{{"segments": [], "device_traces": [[
+            {{"action": "alloc", "addr": 4096, "size": 512, "stream": 0, "time_us": 1}},
+            {{"action": "alloc", "addr": 1048576, "size": {}, "stream": 0, "time_us": 2}}]]}}"#,
+            1_u64 << bits
+        );
+        let header = "action,addr,size,stream,time_us,pool\n";
+        for (name, content) in [("a.csv", header.to_owned() + &rows), ("a.json", json)] {
+            let file = folder.path().join(name);
+            std::fs::write(&file, content).unwrap();
+            let (found, said) = run(&["fits", "--device-memory", "2GiB"], &file);
+            assert!(found == code && said.contains(text), "{name}, {bits}: {found}: {said}");
+        }
+    }
+}
+
 /// What comes through a pipe cannot be read a second time.
 #[test]
 fn an_out_of_memory_is_read_once() {

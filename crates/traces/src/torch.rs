@@ -35,6 +35,9 @@ use gmlake_core::units::Bytes;
 /// that its segments say nothing about what PyTorch would have decided.
 pub(super) const FOREIGN: &str = "gmlake";
 
+/// No size is so large: PyTorch refuses to ask for more.
+const MOST_BYTES: Bytes = 1 << 60;
+
 /// The `action` of a trace entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum RawAction {
@@ -193,6 +196,7 @@ impl Snapshot {
     #[inline]
     pub(super) fn entry(&mut self, device: u32, raw: &RawEntry) -> Result<()> {
         self.spend(size_of::<Entry>() as Bytes)?;
+        plausible(raw.size)?;
         let records = &mut self.device(device)?.records;
         match raw.action {
             RawAction::Known(action) => records.entries.push(raw.with(action)),
@@ -211,6 +215,7 @@ impl Snapshot {
     /// Notes PyTorch's totals after the last entry of a device.
     pub(super) fn total(&mut self, device: u32, allocated: Bytes, reserved: Bytes) -> Result<()> {
         self.spend(size_of::<Total>() as Bytes)?;
+        plausible(allocated.max(reserved))?;
         let records = &mut self.device(device)?.records;
         let entry = records.entries.len().saturating_sub(1);
         records.totals.push(Total { entry, allocated, reserved });
@@ -231,6 +236,7 @@ impl Snapshot {
             _ => unreachable!("entries of other kinds are added one by one"),
         };
         if !entries.is_empty() {
+            plausible(entries.iter().map(|raw| raw.size).max().unwrap_or(0))?;
             self.device(device)?.records.entries = entries.into_iter().map(known).collect();
         }
         Ok(())
@@ -396,6 +402,16 @@ impl Snapshot {
     }
 }
 
+/// Fails for a size that no memory has and no program means; sums of smaller ones cannot overflow.
+#[inline]
+fn plausible(size: Bytes) -> Result<()> {
+    if size < MOST_BYTES {
+        return Ok(());
+    }
+    let problem = format!("has a size of {size} bytes, which is beyond any memory");
+    Err(TraceError::new(Position::File, problem, "this is no recording of PyTorch"))
+}
+
 /// The streams and pools of some entries, each pair once.
 fn used_by(entries: &[Entry]) -> FxHashSet<(StreamId, PoolId)> {
     let mut used = FxHashSet::default();
@@ -440,6 +456,7 @@ fn place_blocks(start: u64, raw: &[RawBlock]) -> Result<PlacedBlocks> {
     let (mut blocks, mut stacks) = (Vec::with_capacity(raw.len()), Vec::new());
     let mut end = start;
     for block in raw {
+        plausible(block.size)?;
         let address = block.address.unwrap_or(end);
         if address < end {
             return Err(fail(format!(
