@@ -20,6 +20,7 @@ pub(crate) fn recorded_oom(opened: &Opened) -> Option<RecordedOom> {
         None if refused.was_there() => Shortfall::NotShort,
         Some(most) if live + requested > most => Shortfall::TooMuch,
         _ if opened.kept_cache => Shortfall::CacheKept,
+        _ if memory.is_some_and(|memory| live + requested > memory) => Shortfall::Unclear,
         _ => Shortfall::Fragmented,
     };
     let (line, own_line) = lines(opened, event).unzip();

@@ -10,6 +10,8 @@ use crate::units::Bytes;
 pub enum Shortfall {
     /// More would have been live than there was.
     TooMuch,
+    /// More would have been live than the limit that is simulated; the real one may have been a little higher.
+    Unclear,
     /// There was enough, but not in one free block of the right pool and stream.
     Fragmented,
     /// PyTorch kept the cache of other pools, since a `MemPool` or the capture of a CUDA graph was active.

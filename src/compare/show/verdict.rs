@@ -69,6 +69,11 @@ pub fn sentence(oom: &RecordedOom) -> String {
             "{}. No allocator or setting could have served it: {needed} would be live",
             free_of(oom)
         ),
+        Shortfall::Unclear => format!(
+            "{}. Whether an allocator could have served it is unknown: {needed} would be live, and the \
+             memory limit is only roughly known",
+            free_of(oom)
+        ),
         Shortfall::CacheKept => format!(
             "{}, but while a MemPool is in use (up to PyTorch 2.12) or a CUDA graph is captured, \
              PyTorch does not release the cache of other pools",
