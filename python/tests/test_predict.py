@@ -259,9 +259,19 @@ sys.exit(again.finish([sys.executable, "-c", {WAITS!r}], dict(os.environ)))
 """
 
 
+def started(command, **more):
+    """A process that ends by signals, also where whoever runs the tests ignores them (nohup, a shell's background)."""
+
+    def by_default():
+        for number in signal.SIGHUP, signal.SIGINT:
+            signal.signal(number, signal.SIG_DFL)
+
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=by_default, **more)
+
+
 def test_what_ends_run_ends_its_script():
     for number in signal.SIGTERM, signal.SIGHUP, signal.SIGINT:
-        process = subprocess.Popen([sys.executable, "-c", AGAIN], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = started([sys.executable, "-c", AGAIN], stdout=subprocess.PIPE)
         child = int(process.stdout.readline())
         process.send_signal(number)
         _, err = process.communicate()
@@ -619,7 +629,7 @@ def test_the_end_of_the_terminal_ends_a_prediction():
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "job.py").write_text(f"import torch\ntorch.ones(9, device='cuda')\n{WAITS}")
         command = [sys.executable, "-m", "gmlake", "predict", "job.py"]
-        process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": folder})
+        process = started(command, cwd=folder, env={**os.environ, "TMPDIR": folder})
         child = int(process.stderr.readline())
         process.send_signal(signal.SIGHUP)
         process.communicate()
