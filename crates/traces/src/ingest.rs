@@ -191,11 +191,13 @@ impl<'a> Ingest<'a> {
     }
 
     fn is_absurd(&mut self, index: usize, entry: &Entry) -> bool {
-        let absurd = entry.size == 0 || entry.size > ABSURD_SIZE;
-        if absurd {
-            self.warn(WarningKind::AbsurdSize, index, entry);
-        }
-        absurd
+        let kind = match entry.size {
+            0 => WarningKind::ZeroSize,
+            1..=ABSURD_SIZE => return false,
+            _ => WarningKind::AbsurdSize,
+        };
+        self.warn(kind, index, entry);
+        true
     }
 
     fn next_alloc(&mut self) -> AllocId {
