@@ -140,7 +140,8 @@ fn a_file_without_pinned_memory_says_how_it_is_recorded() {
     let gpu = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces/streams.pickle.xz");
     let error = PinnedRecording::open(&gpu, &LoadOptions::default()).unwrap_err().to_string();
     assert!(error.contains("record_pinned_host_memory=True"), "{error}");
-    let error = snapshot(&entries(&[("alloc", 64, 1 << 61)])).unwrap_err().to_string();
+    let all = [64, 1 << 60, 1 << 61].map(|at| ("alloc", at, 1 << 59));
+    let error = snapshot(&entries(&all)).unwrap_err().to_string();
     assert!(error.contains("expected at most"), "{error}");
     let error = open("kv-offload.csv").verify().unwrap_err().to_string();
     assert!(error.contains("no decisions"), "{error}");
