@@ -191,7 +191,7 @@ def test_options_come_from_the_environment_and_the_call():
 
 def test_the_command_line():
     run = [sys.executable, "-m", "gmlake"]
-    done = subprocess.run([*run, "run", "--allocator", "magic", "x.py"], capture_output=True, text=True)
+    done = subprocess.run([*run, "run", "--allocator", "magic", __file__], capture_output=True, text=True)
     assert done.returncode == 2 and "there is no allocator" in done.stderr, done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
     done = subprocess.run([*run, "check"], capture_output=True, text=True)
