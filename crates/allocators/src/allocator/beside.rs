@@ -9,6 +9,7 @@
 //! A CUDA graph finds its memory again when it is replayed, and a `MemPool` keeps its own: whatever is freed there
 //! serves no other request. So lake's full mount leaves private pools to PyTorch, as do all allocators that have none.
 
+use super::caching::SMALL_MAX;
 use super::{
     AllocError, AllocResult, Allocation, Allocator, BlockId, BlockView, Caching, Choice, Counter,
     Environment, OptionError, Request, SlabIndex, Usage,
@@ -19,40 +20,69 @@ use gmlake_core::program::{Lifetime, PoolId, StreamId};
 /// Marks the ids of PyTorch's blocks.
 const STOCK: SlabIndex = 1 << 31;
 
+/// What PyTorch's allocator serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Share {
+    /// Small requests.
+    Small,
+    /// Private pools. Either gives back its cache where the other finds no memory.
+    Pools,
+}
+
+impl Share {
+    fn has(self, request: &Request) -> bool {
+        match self {
+            Self::Small => request.size <= SMALL_MAX,
+            Self::Pools => request.pool != PoolId::DEFAULT,
+        }
+    }
+}
+
 /// An allocator, and PyTorch's beside it.
-pub struct Beside {
+pub struct Beside<A: ?Sized = dyn Allocator> {
     stock: Caching,
-    other: Box<dyn Allocator>,
-    is_for_stock: fn(&Request) -> bool,
-    /// Whether either gives back its cache where the other finds no memory.
-    makes_room: bool,
+    other: Box<A>,
+    share: Share,
     peak: Usage,
 }
 
-impl Beside {
-    /// PyTorch's, as `environment` says, serves the requests for which `is_for_stock` is true.
-    pub fn new(
-        environment: &Environment,
-        other: Box<dyn Allocator>,
-        is_for_stock: fn(&Request) -> bool,
-    ) -> Self {
+impl<A: Allocator + ?Sized> Beside<A> {
+    /// PyTorch's, as `environment` says, serves its share, on a device whose memory is the limit.
+    pub(super) fn new(environment: &Environment, other: Box<A>, share: Share) -> Self {
         let unlimited = Environment { memory_fraction: None, limit: None, ..environment.clone() };
         let (stock, peak) = (Caching::new(&unlimited), Usage::default());
-        Self { stock, other, is_for_stock, makes_room: false, peak }
+        Self { stock, other, share, peak }
     }
 
-    /// An allocator without private pools, on a device whose memory is the limit. Those are PyTorch's.
-    pub fn pools(environment: &Environment, other: Box<dyn Allocator>) -> Self {
-        let is_private = |request: &Request| request.pool != PoolId::DEFAULT;
-        Self { makes_room: true, ..Self::new(environment, other, is_private) }
-    }
-
+    #[inline]
     fn ask(&mut self, device: &mut dyn Device, request: Request) -> AllocResult {
-        if !(self.is_for_stock)(&request) {
+        if !self.share.has(&request) {
             return self.other.malloc(device, request);
         }
-        let given = self.stock.malloc(device, request)?;
-        Ok(Allocation { block: marked(given.block), ..given })
+        let marked = |given: Allocation| Allocation { block: marked(given.block), ..given };
+        self.stock.malloc(device, request).map(marked)
+    }
+
+    /// A request that was refused: once more, where that may help.
+    #[cold]
+    fn refused(
+        &mut self,
+        error: AllocError,
+        device: &mut dyn Device,
+        request: Request,
+    ) -> AllocResult {
+        let mut given = Err(error);
+        if self.share == Share::Pools && matches!(given, Err(AllocError::OutOfMemory { .. })) {
+            self.trim(device);
+            given = self.ask(device, request);
+        }
+        given.map_err(|error| match error {
+            // Each half knows only of itself.
+            AllocError::OutOfMemory { requested, .. } => {
+                AllocError::OutOfMemory { requested, usage: self.usage() }
+            }
+            error => error,
+        })
     }
 }
 
@@ -68,7 +98,7 @@ impl Choice {
     ) -> Result<Box<dyn Allocator>, OptionError> {
         let allocator = self.spec.build(&self.options, environment)?;
         Ok(match has_private_pools && self.spec.role.lacks_pools() {
-            true => Box::new(Beside::pools(environment, allocator)),
+            true => Box::new(Beside::new(environment, allocator, Share::Pools)),
             false => allocator,
         })
     }
@@ -83,21 +113,12 @@ fn marked(block: BlockId) -> BlockId {
     BlockId { index: block.index | STOCK, ..block }
 }
 
-impl Allocator for Beside {
+impl<A: Allocator + ?Sized> Allocator for Beside<A> {
     fn malloc(&mut self, device: &mut dyn Device, request: Request) -> AllocResult {
-        let mut given = self.ask(device, request);
-        if self.makes_room && matches!(given, Err(AllocError::OutOfMemory { .. })) {
-            self.trim(device);
-            given = self.ask(device, request);
-        }
+        let given = self.ask(device, request);
+        let given = given.or_else(|error| self.refused(error, device, request));
         self.peak = self.peak.max(self.usage());
-        given.map_err(|error| match error {
-            // Each half knows only of itself.
-            AllocError::OutOfMemory { requested, .. } => {
-                AllocError::OutOfMemory { requested, usage: self.usage() }
-            }
-            error => error,
-        })
+        given
     }
 
     fn free_requested(&mut self, block: BlockId, users: &[StreamId]) {

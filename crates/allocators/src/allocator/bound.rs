@@ -5,15 +5,14 @@
 //! and their like: requests above 1 MiB take whole pages of 2 MiB, each as if stitched together perfectly, and smaller
 //! ones go through PyTorch's small pool, which all of them leave as it is.
 
-use super::caching::SMALL_MAX;
-use super::{Beside, Environment, Native};
+use super::beside::{Beside, Share};
+use super::{Environment, Native};
 use crate::device::GRANULE;
 use gmlake_core::alloc_conf::AllocConf;
 
 /// The bound for allocators that hold memory in pages of 2 MiB, on a device as `environment` says, with PyTorch's
 /// default settings for the small pool.
-pub(super) fn paged_bound(environment: &Environment) -> Beside {
+pub(super) fn paged_bound(environment: &Environment) -> Beside<Native> {
     let stock = Environment { conf: AllocConf::default(), ..environment.clone() };
-    let large = Box::new(Native::with_rounding(GRANULE));
-    Beside::new(&stock, large, |request| request.size <= SMALL_MAX)
+    Beside::new(&stock, Box::new(Native::with_rounding(GRANULE)), Share::Small)
 }
