@@ -332,10 +332,7 @@ fn summarize(
         options: choice.options.rows(),
         device_memory_bytes: setup.memory(opened),
         events: outcome.events as u64,
-        certainty: match choice.spec.role {
-            Role::Bound => opened.coverage.of_what_was_seen(),
-            _ => opened.coverage.of_a_simulation(),
-        },
+        certainty: opened.coverage.of_a_run(choice.spec.role == Role::Bound),
         requested_peak_bytes: peak.requested,
         active_peak_bytes: peak.active,
         reserved_peak_bytes: peak.reserved,

@@ -76,7 +76,7 @@ fn table<'a>(
     title: &str,
     rows: impl IntoIterator<Item = (String, &'a Tried)>,
 ) -> Section {
-    let certainty = tuning.coverage.of_a_simulation();
+    let certainty = tuning.coverage.of_a_run(false);
     let rows: Vec<(String, &Tried)> = rows.into_iter().collect();
     let mut heading =
         vec!["setting", "peak reserved", "OOMs", "retries", "driver calls", "driver time"];

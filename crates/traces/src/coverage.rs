@@ -278,9 +278,12 @@ impl Coverage {
         if self.is_partial() { Certainty::AtLeast } else { Certainty::Exact }
     }
 
-    /// How a figure of a simulated allocator stands to the job's.
-    pub fn of_a_simulation(&self) -> Certainty {
-        if self.sees_beginning() { self.of_what_was_seen() } else { Certainty::About }
+    /// How what a simulated allocator held stands to what it would in the job. A bound is a figure of what was seen.
+    pub fn of_a_run(&self, is_bound: bool) -> Certainty {
+        match is_bound || self.sees_beginning() {
+            true => self.of_what_was_seen(),
+            false => Certainty::About,
+        }
     }
 
     /// Whether all that it lacks is what came after an out-of-memory in the first step, which ended the program.
@@ -374,7 +377,8 @@ mod tests {
         ];
         for (gap, seen, simulated) in gaps {
             let coverage = Coverage::new(gap.into_iter().collect());
-            let found = (coverage.of_what_was_seen(), coverage.of_a_simulation());
+            let found = (coverage.of_what_was_seen(), coverage.of_a_run(false));
+            assert_eq!(coverage.of_a_run(true), seen, "{coverage:?}");
             assert_eq!(found, (seen, simulated), "{coverage:?}");
         }
     }

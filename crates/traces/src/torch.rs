@@ -236,8 +236,10 @@ impl Snapshot {
             _ => unreachable!("entries of other kinds are added one by one"),
         };
         if !entries.is_empty() {
-            plausible(entries.iter().map(|raw| raw.size).max().unwrap_or(0))?;
-            self.device(device)?.records.entries = entries.into_iter().map(known).collect();
+            let mut most = 0;
+            let entries = entries.into_iter().inspect(|raw| most = most.max(raw.size));
+            self.device(device)?.records.entries = entries.map(known).collect();
+            plausible(most)?;
         }
         Ok(())
     }

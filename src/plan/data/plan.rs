@@ -158,11 +158,7 @@ impl Plan {
 
     /// A figure of an allocator, as a reader may take it.
     pub fn bounded(&self, need: &Need, bytes: Bytes) -> Bounded {
-        let certainty = match need.is_bound() {
-            true => self.coverage.of_what_was_seen(),
-            false => self.coverage.of_a_simulation(),
-        };
-        Bounded { bytes, certainty }
+        Bounded { bytes, certainty: self.coverage.of_a_run(need.is_bound()) }
     }
 }
 
