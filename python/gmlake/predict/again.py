@@ -10,8 +10,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+from typing import TYPE_CHECKING, Callable
 
 from . import Problem, library, options, pytorch
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 INSIDE = "GMLAKE_GPU"
 
@@ -39,14 +43,19 @@ def on_virtual_gpu(card: str) -> None:
 def finish(command: list[str], environment: dict[str, str]) -> int:
     """Runs a command to its end, and returns its exit code. What asks this process to end, ends the command first."""
     process = subprocess.Popen(command, env=environment)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, lambda number, _: process.send_signal(number))
+    when_asked_to_end(lambda number, _: process.send_signal(number))
     try:
         code = process.wait()
     except KeyboardInterrupt:  # a terminal's goes to both
         code = ended(process)
     return code if code >= 0 else 128 - code
+
+
+def when_asked_to_end(do: Callable[[int, FrameType | None], object]) -> None:
+    """What to do at a polite request to end, and at the end of the terminal, unless they are ignored."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, do)
 
 
 def ended(process: subprocess.Popen[bytes], seconds: int = 2) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import sys
 import tempfile
 from functools import partial
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 from .. import _files
 from .._stdout import tell
 from . import Problem, answer, grid, library, options, pytorch, sharing, simulator
+from .again import when_asked_to_end
 from .order import Order, Ranks, Task
 from .outputs import Outputs, check_own, made, name_of
 from .prediction import predict
@@ -43,9 +43,7 @@ def main(given: argparse.Namespace) -> int:
 
 def end_politely() -> None:
     """Lets a polite request to end, and the end of the terminal, do the same as ctrl-C."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, interrupt)
+    when_asked_to_end(interrupt)
 
 
 def interrupt(*_: object) -> None:
