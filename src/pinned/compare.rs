@@ -14,8 +14,8 @@ const ROUNDED: [u32; 5] = [1, 4, 16, 64, 256];
 /// And up to which it has blocks kept.
 const KEPT: [u32; 6] = [1, 4, 16, 64, 256, 1024];
 
-/// The row of our own allocator for pinned memory.
-pub(super) const ENABLED: &str = "gmlake.enable(host=True)";
+/// The row of our own allocator for pinned memory, and the first minor version of PyTorch 2 in which it works.
+const ENABLED: (&str, u16) = ("gmlake.enable(host=True)", 9);
 
 /// What a job needed and what was or would be pinned for it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -23,7 +23,7 @@ pub struct PinnedComparison {
     /// The file as given.
     pub file: String,
     /// The version of PyTorch that is simulated.
-    pub torch_version: String,
+    pub torch_version: TorchVersion,
     /// Requests.
     pub requests: u64,
     /// Most bytes in use at once, by the program or by the GPU; of whole blocks, where only those are recorded.
@@ -43,8 +43,8 @@ pub struct PinnedComparison {
 pub struct PinnedRow {
     /// `recorded`, `default`, `gmlake.enable(host=True)` or the setting.
     pub settings: String,
-    /// The first version of PyTorch that has the setting.
-    pub since: Option<String>,
+    /// The first version of PyTorch that has the setting, without the error of 2.13; null if the row is none.
+    pub since: Option<TorchVersion>,
     /// Most bytes pinned, in whole pages.
     pub pinned_peak_bytes: Bytes,
     /// Calls that pinned memory.
@@ -60,11 +60,17 @@ impl PinnedComparison {
         self.rows.iter().find(|row| row.settings == "default")
     }
 
-    /// The setting of PyTorch that pins least: of those within 1 % the one with the fewest calls. None, if the defaults
-    /// pin no more.
+    /// The setting that pins least in this version of PyTorch: of those within 1 % the one with the fewest calls. None,
+    /// if the defaults pin no more.
     #[must_use]
     pub fn best(&self) -> Option<&PinnedRow> {
-        let settings = || self.rows.iter().filter(|row| row.since.is_some());
+        self.best_in(self.torch_version)
+    }
+
+    /// The same in another version.
+    pub(super) fn best_in(&self, version: TorchVersion) -> Option<&PinnedRow> {
+        let is_there = |row: &&PinnedRow| row.since.is_some_and(|since| since <= version);
+        let settings = || self.rows.iter().filter(is_there);
         let least = settings().map(|row| row.pinned_peak_bytes).min()?;
         settings()
             .filter(|row| row.pinned_peak_bytes <= least + least / 100)
@@ -127,9 +133,9 @@ impl PinnedRecording {
             let since = TorchVersion { major: 2, minor: *since };
             let version = self.version.max(since);
             let run = self.run(text, AllocConf::parse(text, version)?.pinned, version);
-            rows.push(PinnedRow { since: Some(since.to_string()), ..run });
+            rows.push(PinnedRow { since: Some(since), ..run });
         }
-        if !has_rounded {
+        if !has_rounded && self.version.is_at_least(ENABLED.1) {
             rows.push(self.run_exact());
         }
         let requests = self.own().filter(|entry| entry.action == Action::Alloc).count() as u64;
@@ -137,7 +143,7 @@ impl PinnedRecording {
         let foreign = self.records.entries.iter().filter(|entry| self.is_foreign(entry));
         Ok(PinnedComparison {
             file: self.file.clone(),
-            torch_version: self.version.to_string(),
+            torch_version: self.version,
             requests,
             needed_peak_bytes: most_in_use(self.own(), |size| size),
             needed_peak_least_bytes: has_rounded.then(|| most_in_use(self.own(), least)),
@@ -216,7 +222,7 @@ impl PinnedRecording {
             }
             level.set(host.pinned() as i64);
         }
-        level.row(ENABLED)
+        level.row(ENABLED.0)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Pinned memory in words and tables.
 
 use super::{PinnedComparison, PinnedRow, PinnedVerification};
+use crate::alloc_conf::TorchVersion;
 use crate::report::Look;
 use crate::report::section::{self, Section};
 use crate::report::table::plain;
@@ -20,8 +21,8 @@ pub fn tunings(found: &[PinnedComparison], look: Look) -> String {
     let advice = |one: &PinnedComparison| {
         let best = one.best().map(|row| &row.settings);
         let is_shown = |row: &PinnedRow| row.since.is_none() || Some(&row.settings) == best;
-        let set =
-            best.map(|settings| Section::words(format!("export PYTORCH_ALLOC_CONF={settings}")));
+        let name = one.torch_version.alloc_conf_name();
+        let set = best.map(|settings| Section::words(format!("export {name}={settings}")));
         let rest = [Section::words(verdict(one)), table(one, is_shown)];
         set.into_iter().chain(rest).collect::<Vec<_>>()
     };
@@ -42,7 +43,7 @@ fn table(one: &PinnedComparison, is_shown: impl Fn(&PinnedRow) -> bool) -> Secti
             times(row.pinned_peak_bytes, one),
             Grouped(row.pins).to_string(),
             Grouped(row.unpins).to_string(),
-            row.since.clone().unwrap_or_default(),
+            row.since.map_or(String::new(), |since| since.to_string()),
         ]
     };
     let heading = ["setting", "peak pinned", "times the needed", "pins", "unpins", "from PyTorch"];
@@ -68,18 +69,7 @@ fn verdict(one: &PinnedComparison) -> String {
             Size(least)
         ),
     };
-    match (one.best(), one.default_row()) {
-        (Some(best), Some(default)) => {
-            words += &format!(
-                " PYTORCH_ALLOC_CONF={} pins {} in place of {}.",
-                best.settings,
-                Size(best.pinned_peak_bytes),
-                Size(default.pinned_peak_bytes)
-            );
-        }
-        (None, Some(_)) => words += " No setting pins less than PyTorch's defaults.",
-        (_, None) => {}
-    }
+    words += &one.default_row().map_or(String::new(), |default| advice(one, default));
     if one.unseen_bytes > 0 {
         let unseen = Size(one.unseen_bytes);
         words += &format!(" {unseen} were pinned before the recording began, and are left out.");
@@ -88,6 +78,23 @@ fn verdict(one: &PinnedComparison) -> String {
         words += &format!(" The program pinned {} more by itself.", Size(one.foreign_peak_bytes));
     }
     words
+}
+
+/// The setting that helps, in this version or a newer one.
+fn advice(one: &PinnedComparison, default: &PinnedRow) -> String {
+    let version = one.torch_version;
+    let less = |best: &PinnedRow| {
+        let (pinned, default) = (Size(best.pinned_peak_bytes), Size(default.pinned_peak_bytes));
+        format!("{} pins {pinned} in place of {default}.", best.settings)
+    };
+    match (one.best(), one.best_in(TorchVersion::NEWEST)) {
+        (Some(best), _) => format!(" {}={}", version.alloc_conf_name(), less(best)),
+        (None, Some(later)) => {
+            let since = later.since.unwrap_or(version);
+            format!(" No setting of PyTorch {version} pins less. From {since} on, {}", less(later))
+        }
+        (None, None) => " No setting pins less than PyTorch's defaults.".to_owned(),
+    }
 }
 
 /// A row for each file, the first differences, and a sentence.

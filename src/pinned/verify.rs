@@ -9,6 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use super::{PinnedError, PinnedRecording};
+use crate::alloc_conf::TorchVersion;
 use crate::trace::{Action, Entry, PoolId};
 use crate::verify::Difference;
 use gmlake_allocators::pinned::{Pinned, PinnedBlock};
@@ -22,7 +23,7 @@ pub struct PinnedVerification {
     /// The file as given.
     pub file: String,
     /// The version of PyTorch that is simulated.
-    pub torch_version: String,
+    pub torch_version: TorchVersion,
     /// Entries of the recording.
     pub entries: u64,
     /// Requests.
@@ -71,7 +72,7 @@ impl PinnedRecording {
         let entries = &self.records.entries;
         let mut found = PinnedVerification {
             file: self.file.clone(),
-            torch_version: self.version.to_string(),
+            torch_version: self.version,
             entries: entries.len() as u64,
             ..PinnedVerification::default()
         };

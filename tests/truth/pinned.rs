@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use gmlake::alloc_conf::{PinnedConf, TorchVersion};
-use gmlake::pinned::{PinnedComparison, PinnedRecording, PinnedRow};
+use gmlake::pinned::{PinnedComparison, PinnedRecording, PinnedRow, tunings};
+use gmlake::report::Look;
 use gmlake::trace::LoadOptions;
 use gmlake::units::{GIB, MIB};
 use gmlake_allocators::pinned::Pinned;
@@ -83,6 +84,32 @@ fn the_best_setting_pins_what_was_needed_in_the_fewest_calls() {
     assert_eq!(even.best(), None);
     let rounded = open("offload.pickle.xz").tune().unwrap();
     assert_eq!((rounded.best(), rounded.default_row()), (None, None));
+}
+
+/// A setting that a version lacks, or that is not safe in it, is no advice for that version.
+#[test]
+fn each_version_is_told_what_it_has() {
+    let tuned = |minor| {
+        let torch_version = Some(TorchVersion { major: 2, minor });
+        let options = LoadOptions { torch_version, ..LoadOptions::default() };
+        PinnedRecording::open(&example("kv-offload.csv"), &options).unwrap().tune().unwrap()
+    };
+    for (minor, best) in [
+        (6, None),
+        (12, None),
+        (13, Some("pinned_max_round_threshold_mb:1,pinned_max_cached_size_mb:1")),
+        (14, Some("pinned_max_round_threshold_mb:1")),
+    ] {
+        let found = tuned(minor);
+        assert_eq!(found.best().map(|row| row.settings.as_str()), best, "2.{minor}");
+        let has_own = found.rows.iter().any(|row| row.settings == "gmlake.enable(host=True)");
+        assert_eq!(has_own, minor >= 9, "2.{minor}");
+        let text = tunings(&[found], Look::default());
+        let is_later =
+            text.contains(&format!("No setting of PyTorch 2.{minor} pins less. From 2.1"));
+        assert_eq!(is_later, best.is_none(), "{text}");
+        assert_eq!(text.contains("export PYTORCH_ALLOC_CONF="), best.is_some(), "{text}");
+    }
 }
 
 /// wtdcode/vllm-backport#67 measured 4.008, 2.000 and 1.000 GiB for them.

@@ -1,5 +1,7 @@
 //! Versions of PyTorch, as far as the allocator's behaviour depends on them.
 
+use serde::{Serialize, Serializer};
+
 /// A release of PyTorch, as far as the allocator's behaviour depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TorchVersion {
@@ -41,6 +43,12 @@ impl std::str::FromStr for TorchVersion {
             (Some(2), Some(minor @ 1..)) => Ok(Self { major: 2, minor }),
             _ => Err(format!("{text:?} is not a version of PyTorch from 2.1 on, such as 2.11")),
         }
+    }
+}
+
+impl Serialize for TorchVersion {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 
