@@ -63,7 +63,7 @@ fn compare_prints_a_table_and_a_sentence() {
         .stdout(contains("memory never runs out"))
         .stdout(contains("\nrecorded "))
         .stdout(contains("\ncaching "))
-        .stdout(contains("job: PyTorch reserved 50 MiB for 34 MiB in use (68.0 %); "));
+        .stdout(contains("job: PyTorch reserved 50 MiB for 34 MiB in use (68.0 %)."));
 }
 
 #[test]

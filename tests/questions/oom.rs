@@ -26,7 +26,7 @@ fn a_request_inside_a_mempool_gets_nothing_of_other_pools() {
         .stdout(contains(
             "while a MemPool is in use (up to PyTorch 2.12) or a CUDA graph is captured",
         ))
-        .stdout(contains("no allocator gets through"))
+        .stdout(contains("no allocator here gets through"))
         .stderr(contains("memory limit inferred from failed requests: 15.25 GiB"));
 }
 
@@ -98,7 +98,7 @@ fn the_page_begins_with_the_out_of_memory() {
     gmlake_sim().args(["report", POOL, "--out", &out]).assert().success();
     let text = std::fs::read_to_string(page).unwrap();
     assert!(text.contains("Out of memory in step 1: `mempool.py:4 e` requested 7.81&nbsp;GiB"));
-    assert!(text.to_lowercase().contains("no allocator gets through"));
+    assert!(text.to_lowercase().contains("no allocator here gets through"));
     assert!(!text.contains("lake gets through"));
 }
 
