@@ -4,7 +4,9 @@
 //! those of
 //! `reports/plan.md` that are not in `traces/` are checked too.
 
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use gmlake::allocator::ALL;
 use gmlake::compare::compare;
@@ -161,4 +163,24 @@ fn a_job_of_1024_ranks_is_planned_with_one_bad_file_told_of() {
     let fit = fit_job(&found[0], &options.choices, GIB, |_| ());
     assert_eq!((fit.ranks.len(), fit.failures.len()), (1023, 1));
     assert!(fit.worst().unwrap().trial.runs());
+}
+
+/// 10.0625 GiB: the nearest that is printed would be too little.
+#[test]
+fn the_smallest_memory_is_enough_when_it_is_typed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("job.csv");
+    let blocks = (0..161).map(|block| format!("alloc,{block},64MiB,0\n"));
+    fs::write(&path, format!("event,id,size,stream\n{}", blocks.collect::<String>())).unwrap();
+    let run = |command: &str, more: &[&str]| {
+        let mut program = Command::new(assert_cmd::cargo::cargo_bin!("gmlake-sim"));
+        program.arg(command).arg(&path).args(more).output().unwrap()
+    };
+    let plan = run("plan", &["--allocators", "caching"]).stdout;
+    let plan = String::from_utf8(plan).unwrap();
+    assert!(plan.contains("\ncaching    10.07 GiB  10.06 GiB"), "{plan}");
+    for (memory, code) in [("10.06GiB", 1), ("10.07GiB", 0)] {
+        let fits = run("fits", &["--device-memory", memory]);
+        assert_eq!(fits.status.code(), Some(code), "{memory}");
+    }
 }

@@ -114,6 +114,22 @@ pub const fn round_up(value: Bytes, step: Bytes) -> Bytes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size(pub Bytes);
 
+impl Size {
+    /// The least that prints as it is and is not below `bytes`: what it prints is enough when it is typed.
+    ///
+    /// ```
+    /// use gmlake_core::units::{Size, MIB};
+    /// assert_eq!(Size::enough(39_154 * MIB).to_string(), "38.24 GiB");
+    /// assert_eq!(Size::enough(39_160 * MIB).to_string(), "38.25 GiB");
+    /// ```
+    #[must_use]
+    pub fn enough(bytes: Bytes) -> Self {
+        let unit = [TIB, GIB, MIB, KIB].into_iter().find(|&unit| bytes >= unit).unwrap_or(1);
+        let hundredths = (u128::from(bytes) * 100).div_ceil(u128::from(unit));
+        Self((hundredths * u128::from(unit)).div_ceil(100) as Bytes)
+    }
+}
+
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {

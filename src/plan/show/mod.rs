@@ -9,7 +9,7 @@ pub use series::series_section;
 use super::data::{FitVerdict, JobFit, JobPlan, Need, Plan, RankFit, Shortage, Verdict};
 use crate::report::section::Section;
 use crate::sim::title_of;
-use crate::trace::Bounded;
+use crate::trace::{Bounded, Certainty};
 use crate::units::{Bytes, Count, Grouped, Size, grouped};
 use gmlake_core::cards::Target;
 
@@ -140,12 +140,20 @@ fn need_row(plan: &Plan, need: &Need) -> Vec<String> {
     let is_real = |value: u64| Some(value).filter(|_| !need.is_bound());
     vec![
         need.label(),
-        need.smallest_bytes().map_or_else(|| "none found".to_owned(), bounded),
+        smallest_memory(plan, need).unwrap_or_else(|| "none found".to_owned()),
         bounded(need.unlimited_bytes),
         of(grouped, smallest.and_then(|trial| is_real(trial.alloc_retries))),
         of(grouped, smallest.and_then(|trial| is_real(trial.device_calls))),
         below.map_or_else(dash, |shortage| format!("OOM in {}", place(shortage))),
     ]
+}
+
+/// The smallest memory that runs a job, as it may be typed; a bound of it, if the recording is not the whole job.
+fn smallest_memory(plan: &Plan, need: &Need) -> Option<String> {
+    let Bounded { bytes, certainty } = plan.bounded(need, need.smallest_bytes()?);
+    let is_known = certainty == Certainty::Exact;
+    let bytes = if is_known { Size::enough(bytes).0 } else { bytes };
+    Some(Bounded { bytes, certainty }.to_string())
 }
 
 fn ranks(job: &JobPlan, first: &Plan) -> Section {
@@ -165,10 +173,7 @@ fn ranks(job: &JobPlan, first: &Plan) -> Section {
     let mut heading = vec!["rank"];
     heading.extend(labels.iter().map(String::as_str));
     let row = |plan: &&Plan| {
-        let smallest = |need: &Need| {
-            let bounded = |bytes| plan.bounded(need, bytes).to_string();
-            need.smallest_bytes().map_or_else(dash, bounded)
-        };
+        let smallest = |need: &Need| smallest_memory(plan, need).unwrap_or_else(dash);
         [rank(plan)].into_iter().chain(plan.needs.iter().map(smallest)).collect()
     };
     Section::new(title, &heading, order.iter().take(MOST_RANKS).map(row).collect())

@@ -28,7 +28,7 @@ fn needs(series: &Series, labels: &[String]) -> Section {
     let row = |(index, label): (usize, &String)| {
         let need = |job: &crate::plan::data::JobPlan| {
             let bytes = job.worst(index).and_then(|(_, need)| need.smallest_bytes());
-            bytes.map_or_else(|| "-".to_owned(), |bytes| Size(bytes).to_string())
+            bytes.map_or_else(|| "-".to_owned(), |bytes| Size::enough(bytes).to_string())
         };
         [label.clone()].into_iter().chain(series.jobs.iter().map(need)).collect()
     };
