@@ -32,6 +32,8 @@ pub struct Inspection {
     pub written_by: Option<String>,
     /// Whether it was recorded on the virtual GPU: its times are then those of a host that computed nothing.
     pub is_virtual: bool,
+    /// Whether it is the simulation of another allocator than PyTorch's, exported.
+    pub is_simulated: bool,
     /// Recorded entries by kind, in PyTorch's order; kinds that do not occur are left out.
     pub entries: Vec<EntryCount>,
     /// Events that a replay carries out.
@@ -173,7 +175,8 @@ pub fn inspect(opened: &Opened) -> Inspection {
             .collect(),
         settings: records.settings.as_ref().map(settings),
         written_by: records.written_by.map(|writer| writer.to_string()),
-        is_virtual: records.is_virtual,
+        is_virtual: records.marks.is_virtual,
+        is_simulated: records.marks.is_simulated,
         entries: entry_counts(records),
         events: trace.events.len() as u64,
         requests: trace.requests(),

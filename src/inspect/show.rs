@@ -35,6 +35,11 @@ fn summary(inspection: &Inspection, look: Look) -> String {
     if inspection.is_virtual {
         rows.push(("recorded on", "the virtual GPU, so times are of its host".to_owned()));
     }
+    if inspection.is_simulated {
+        let what =
+            "a simulation of another allocator than PyTorch's, of which only the requests count";
+        rows.push(("exported from", what.to_owned()));
+    }
     rows.push(("settings", settings(inspection)));
     let requests = Count(inspection.requests, "request");
     rows.push(("events", format!("{} ({requests})", Grouped(inspection.events))));

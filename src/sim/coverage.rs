@@ -50,7 +50,7 @@ pub(crate) fn find(
 /// What the file itself says that it lacks.
 fn of_file(records: &Records) -> impl Iterator<Item = Gap> {
     let cut_off = records.cut_off.clone().map(|what| Gap::CutOff { what });
-    cut_off.into_iter().chain(records.is_partial.then_some(Gap::Exported))
+    cut_off.into_iter().chain(records.marks.is_partial.then_some(Gap::Exported))
 }
 
 /// Entries that no complete history has.

@@ -89,6 +89,9 @@ fn reconstruct(
 ) -> Result<Opened, TraceError> {
     let devices = devices(&all);
     let mut records = trace::choose_device(all, options.device, path)?;
+    if records.marks.is_simulated {
+        records.forget_driver();
+    }
     let environment = environment(&records, options.torch_version);
     let Explained { found, ending, trace, own } = explain(&mut records, &environment);
     let mut labels = found.as_ref().map_or_else(Labels::default, |found| found.labels.clone());

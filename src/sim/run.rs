@@ -319,7 +319,7 @@ fn summarize(
     let memory_inquiries = stage.device.inquiries();
     let (counted, priced, _) = stage.device.watch;
     let prices = setup.profile.as_ref().map(|profile| {
-        let is_of_gpu = trace.span_us() > 0 && !opened.records.is_virtual;
+        let is_of_gpu = trace.span_us() > 0 && !opened.records.marks.is_virtual;
         let recorded_wall_ns = is_of_gpu.then(|| trace.span_us() * 1000);
         Prices::new(&profile.name, priced.bill, recorded_wall_ns)
     });

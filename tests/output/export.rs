@@ -6,8 +6,8 @@ use assert_cmd::Command;
 use gmlake::allocator::{ALL, Environment, Options, find};
 use gmlake::sim::{Choice, Opened, Setup, open, run, transcribe};
 use gmlake::trace::{
-    Action, BlockState, LoadOptions, Records, choose_device, load_bytes, write_minimalloc,
-    write_snapshot,
+    Action, BlockState, CoverageKind, LoadOptions, Records, choose_device, load_bytes,
+    peak_live_bytes, write_minimalloc, write_snapshot,
 };
 use gmlake::verify::verify;
 use predicates::str::contains;
@@ -194,6 +194,30 @@ fn the_command_writes_what_the_other_commands_read() {
     csv.success().stdout(contains("id,lower,upper,size\nb0,0,"));
     let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
     assert_eq!(left.len(), 1, "nothing half-written stays");
+}
+
+/// Addresses that an allocator would have mapped are no memory that PyTorch held.
+#[test]
+fn a_simulation_of_another_allocator_is_no_recording_of_pytorch() {
+    let folder = tempfile::tempdir().unwrap();
+    let live = peak_live_bytes(&opened("streams").trace);
+    for (allocator, ending, is_pytorchs) in [
+        ("lake", "pickle.xz", false),
+        ("native", "pickle", false),
+        ("lake", "csv", false),
+        ("expandable", "pickle", true),
+        ("caching", "csv", true),
+    ] {
+        let out = folder.path().join(format!("{allocator}.{ending}"));
+        let from = ["export", "traces/streams.pickle.xz", "--allocator", allocator, "--out"];
+        gmlake_sim().args(from).arg(&out).assert().success();
+        let opened = open(&out, &LoadOptions::default()).unwrap();
+        assert_eq!(opened.coverage.kind(), CoverageKind::Complete, "{allocator}.{ending}");
+        assert_eq!(peak_live_bytes(&opened.trace), live, "{allocator}.{ending}");
+        let verified = gmlake_sim().arg("verify").arg(&out).assert();
+        verified.code(if is_pytorchs { 0 } else { 2 });
+        assert_eq!(opened.recorded.is_some(), is_pytorchs, "{allocator}.{ending}");
+    }
 }
 
 #[test]

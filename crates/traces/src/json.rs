@@ -13,8 +13,6 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use super::if_object::IfObject;
 use super::json_reader::{JsonSettings, Progress, Reader, explain};
 use super::options::LoadOptions;
-use super::torch::FOREIGN;
-use super::writer::{PARTIAL, VIRTUAL};
 use super::{Records, Result, json_lines, json_several, several};
 use gmlake_core::units::Bytes;
 
@@ -122,10 +120,7 @@ impl<'de> Visitor<'de> for Document<'_, 'de> {
                     map.next_value::<IgnoredAny>()?;
                 }
                 "segments" | "device_traces" => drop(map.next_value::<IgnoredAny>()?),
-                FOREIGN | VIRTUAL | PARTIAL => {
-                    reader.snapshot.mark(&key);
-                    map.next_value::<IgnoredAny>()?;
-                }
+                _ if reader.snapshot.mark(&key) => drop(map.next_value::<IgnoredAny>()?),
                 _ if self.is_whole => {
                     others.push(key.into_owned());
                     map.next_value_seed(IfObject(Document {

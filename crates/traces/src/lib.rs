@@ -62,4 +62,4 @@ pub use pickle::RECORD_HOST;
 pub use records::{Annotation, Records, Total};
 pub use snapshot::write_snapshot;
 pub use stacks::{Frame, Stack, Stacks};
-pub use writer::Writer;
+pub use writer::{Marks, Writer};

@@ -4,7 +4,7 @@
 //! formats fill in what they know. Two things are already settled here: stream handles are numbered in ascending order
 //! ([`StreamId`]), and so are pool ids ([`PoolId`]), so that an entry is 32 bytes without a pointer.
 
-use super::{Entry, Segment, Stacks, Warning, Writer};
+use super::{Entry, Marks, Segment, Stacks, Warning, Writer};
 use gmlake_core::alloc_conf::{AllocConf, TorchVersion};
 use gmlake_core::units::Bytes;
 
@@ -38,10 +38,8 @@ pub struct Records {
     pub settings: Option<AllocConf>,
     /// The versions of PyTorch that may have written the file, if its keys tell.
     pub written_by: Option<Writer>,
-    /// Whether it was made on the virtual GPU. Its times are then those of a host, and no GPU's.
-    pub is_virtual: bool,
-    /// Whether it was exported from a recording that is not the whole job.
-    pub is_partial: bool,
+    /// How the file came about, if it is one of this library.
+    pub marks: Marks,
     /// Handle of each [`StreamId`](crate::StreamId), ascending.
     pub streams: Vec<u64>,
     /// PyTorch's id of each [`PoolId`](crate::PoolId); the first is `(0, 0)`, the default pool.
@@ -80,6 +78,13 @@ impl Records {
         self.has_segments = false;
         self.segments.clear();
         self.live_stacks.clear();
+    }
+
+    /// Forgets what was obtained from the driver and what was held at the end, where that never happened: of a
+    /// simulation only the requests count.
+    pub fn forget_driver(&mut self) {
+        self.entries.retain(|entry| !entry.action.is_driver_call());
+        self.forget_end();
     }
 
     /// Where entry number `index` lies in time, in microseconds since the first; its number, if entries have no times.

@@ -9,7 +9,6 @@ use rustc_hash::FxHashMap;
 
 use super::pickle::{Pickler, Value};
 use super::stack_table::NOT_COMPILED;
-use super::writer::{PARTIAL, VIRTUAL};
 use super::{Action, BlockState, Entry, Frame, Records, Segment, StreamId, Writer};
 use gmlake_core::alloc_conf::AllocConf;
 use gmlake_core::units::{Bytes, MIB};
@@ -34,12 +33,7 @@ pub fn write_snapshot(records: &Records, out: impl Write) -> io::Result<()> {
         pickle.key("allocator_settings")?;
         let conf = records.settings.clone().unwrap_or_default();
         write_settings(pickle, &conf, records.written_by)?;
-        if records.is_virtual {
-            pickle.item(VIRTUAL, 1_u64)?;
-        }
-        if records.is_partial {
-            pickle.item(PARTIAL, 1_u64)?;
-        }
+        records.marks.keys().try_for_each(|key| pickle.item(key, 1_u64))?;
         pickle.key("external_annotations")?;
         pickle.list(&records.annotations, |pickle, annotation| {
             pickle.dict(|pickle| {

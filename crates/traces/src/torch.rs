@@ -22,7 +22,7 @@ use super::numbers::Numbers;
 use super::room::no_room;
 use super::settings::RawSettings;
 use super::stack_table::StackTable;
-use super::writer::{Evidence, PARTIAL, VIRTUAL, Writer, is_known_key};
+use super::writer::{Evidence, Marks, Writer, is_known_key};
 use super::{
     Action, Annotation, BlockState, Entry, PoolId, Position, Records, Result, Segment,
     SegmentBlock, StreamId, Total, TraceError,
@@ -144,10 +144,7 @@ pub(super) struct Snapshot {
     pub(super) is_host: bool,
     /// Whether another allocator than PyTorch's was at work.
     pub(super) is_foreign: bool,
-    /// Whether it was made on the virtual GPU.
-    pub(super) is_virtual: bool,
-    /// Whether it was exported from a recording that is not the whole job.
-    pub(super) is_partial: bool,
+    pub(super) marks: Marks,
     /// What the keys tell of the PyTorch that wrote the file.
     pub(super) evidence: Evidence,
     /// The first device whose events are not all there, and what is missing, if the file was cut off.
@@ -182,14 +179,10 @@ impl Snapshot {
         Self { version, room, limit, ..Self::default() }
     }
 
-    /// Learns that the file has a key of ours, which says how it came about.
-    pub(super) fn mark(&mut self, key: &str) {
-        match key {
-            FOREIGN => self.is_foreign = true,
-            VIRTUAL => self.is_virtual = true,
-            PARTIAL => self.is_partial = true,
-            _ => {}
-        }
+    /// Learns that the file has this key; whether it is one of ours, which say how it came about.
+    pub(super) fn mark(&mut self, key: &str) -> bool {
+        self.is_foreign |= key == FOREIGN;
+        self.marks.set(key) || key == FOREIGN
     }
 
     /// Adds the next entry of a device's history.
@@ -313,15 +306,12 @@ impl Snapshot {
             if records.entries.is_empty() && records.segments.is_empty() {
                 continue;
             }
+            (records.device, records.has_segments) = (index, self.has_segments);
             if self.is_foreign {
-                records.segments.clear();
-                records.live_stacks.clear();
+                records.forget_end();
             }
-            let has_segments = self.has_segments && !self.is_foreign;
-            (records.device, records.has_segments) = (index, has_segments);
             records.settings.clone_from(&settings);
-            (records.written_by, records.is_virtual) = (written_by, self.is_virtual);
-            records.is_partial = self.is_partial;
+            (records.written_by, records.marks) = (written_by, self.marks);
             records.warnings.extend(warning.clone());
             if let Some((at, name)) = unknown_first {
                 let (kind, count) = (WarningKind::UnknownAction, records.unknown_actions);

@@ -22,14 +22,40 @@ const STREAM_REUSE: &str = "graph_capture_record_stream_reuse";
 /// Another one, of pinned memory.
 const PINNED: &str = "max_round_threshold";
 
-/// The key of a recording that was made on the virtual GPU: its times are those of a host that computed nothing.
-pub(super) const VIRTUAL: &str = "gmlake_virtual_gpu";
+/// What this library says of its own files, and how it came about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// It was made on the virtual GPU. Its times are then those of a host that computed nothing.
+    pub is_virtual: bool,
+    /// It was exported from a recording that is not the whole job.
+    pub is_partial: bool,
+    /// The simulation of another allocator than PyTorch's: what it holds of the device is nothing that happened.
+    pub is_simulated: bool,
+}
 
-/// The key of what was exported from a recording that is not the whole job.
-pub(super) const PARTIAL: &str = "gmlake_partial";
+impl Marks {
+    fn each(&mut self) -> [(&'static str, &mut bool); 3] {
+        [
+            ("gmlake_virtual_gpu", &mut self.is_virtual),
+            ("gmlake_partial", &mut self.is_partial),
+            ("gmlake_simulated", &mut self.is_simulated),
+        ]
+    }
+
+    /// The keys under which a file has them.
+    pub(super) fn keys(mut self) -> impl Iterator<Item = &'static str> {
+        self.each().map(|(key, is_set)| is_set.then_some(key)).into_iter().flatten()
+    }
+
+    /// Whether this is the key of a mark, which is then set.
+    pub(super) fn set(&mut self, key: &str) -> bool {
+        let mark = self.each().into_iter().find(|(name, _)| *name == key);
+        mark.map(|(_, is_set)| *is_set = true).is_some()
+    }
+}
 
 /// Other keys, of a snapshot and of its settings.
-const OTHERS: [&str; 14] = [
+const OTHERS: [&str; 12] = [
     "segments",
     "device_traces",
     "external_annotations",
@@ -42,13 +68,12 @@ const OTHERS: [&str; 14] = [
     "pinned_use_hip_host_register",
     "release_lock_on_hipmalloc",
     "torch_version",
-    VIRTUAL,
-    PARTIAL,
 ];
 
 /// Whether a version of PyTorch, or this library, writes such a key.
 pub(super) fn is_known_key(key: &str) -> bool {
-    SETTINGS.contains(&key) || OTHERS.contains(&key) || [STREAM_REUSE, PINNED].contains(&key)
+    let is_pytorchs = SETTINGS.contains(&key) || [STREAM_REUSE, PINNED].contains(&key);
+    is_pytorchs || OTHERS.contains(&key) || Marks::default().set(key)
 }
 
 /// The keys that tell versions apart, as far as a file has them.

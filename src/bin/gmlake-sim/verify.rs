@@ -42,7 +42,7 @@ fn verify_file(file: &Path, args: &VerifyArgs, bar: &ProgressBar) -> Result<Veri
     let options = LoadOptions { stacks_of_flushes: true, ..args.input.open(false) };
     let records = trace::choose_device(trace::load(file, &options)?, options.device, file)?;
     anyhow::ensure!(
-        records.has_segments,
+        records.has_segments && !records.marks.is_simulated,
         "{}: there is nothing to verify: only a PyTorch snapshot holds PyTorch's own decisions",
         remote::shown(file)
     );

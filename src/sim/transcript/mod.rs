@@ -10,7 +10,8 @@
 //! allocator would have done. PyTorch's own allocator, simulated, gives a recording that `gmlake-sim verify` accepts.
 //!
 //! For allocators that stitch, a segment is a *mapped range of addresses*. Memory that is mapped twice is shown twice,
-//! and as free where a tensor uses it through the other range: the segments add up to more than the memory held.
+//! and as free where a tensor uses it through the other range: the segments add up to more than the memory held. Such a
+//! snapshot is marked: only its requests are read.
 
 mod tracks;
 
@@ -27,7 +28,7 @@ use crate::allocator::{Allocation, Allocator, BlockId, BlockUse, BlockView, roun
 use crate::device::{AddressPolicy, Device, SimDevice, Watched};
 use crate::drive::{Observer, Replay, Step};
 use crate::simulation::HeldSegments;
-use crate::trace::{Action, Entry, EventKind, PoolId, Records, StreamId, Writer};
+use crate::trace::{Action, Entry, EventKind, Marks, PoolId, Records, StreamId, Writer};
 use crate::units::Bytes;
 use rustc_hash::FxHashMap;
 
@@ -42,7 +43,11 @@ pub fn transcribe(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<Rec
         setup.addresses.get_or_insert(AddressPolicy::Driver);
     }
     let environment = setup.environment(opened);
-    let conf = settings(choice, &environment.conf, environment.version);
+    let is_pytorchs = ["caching", "expandable"].contains(&choice.spec.name);
+    let conf = match is_pytorchs {
+        true => settings(choice, &environment.conf, environment.version),
+        false => AllocConf::default(),
+    };
     let mut scribe = Scribe {
         opened,
         entries: Vec::with_capacity(2 * opened.trace.events.len()),
@@ -52,6 +57,7 @@ pub fn transcribe(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<Rec
         now_us: 0,
         stack: Entry::NO_STACK,
         conf,
+        is_pytorchs,
     };
     let mut allocator = choice.build(&environment, opened.has_private_pools())?;
     let mut device = Watched::new(setup.device(opened, choice), HeldSegments::default());
@@ -63,16 +69,12 @@ pub fn transcribe(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<Rec
     Ok(Records { written_by, ..scribe.finish(allocator.as_ref(), &device.watch) })
 }
 
-/// The settings that the run had, as its snapshot should tell.
+/// The settings that a run of PyTorch's allocator had, as its snapshot should tell.
 fn settings(
     choice: &Choice,
     conf: &AllocConf,
     version: crate::alloc_conf::TorchVersion,
 ) -> AllocConf {
-    let is_pytorch = ["caching", "expandable"].contains(&choice.spec.name);
-    if !is_pytorch {
-        return AllocConf::default();
-    }
     let options = choice.options.rows().join(",").replace('=', ":");
     let mut conf = conf.with(&options, version).unwrap_or_else(|_| conf.clone());
     conf.expandable_segments = choice.spec.name == "expandable";
@@ -103,6 +105,8 @@ struct Scribe<'o> {
     /// Call stack of the event at hand.
     stack: u32,
     conf: AllocConf,
+    /// Whether PyTorch's own allocator is simulated.
+    is_pytorchs: bool,
 }
 
 impl Scribe<'_> {
@@ -177,8 +181,11 @@ impl Scribe<'_> {
             settings: Some(self.conf),
             streams: opened.trace.streams.clone(),
             pools: opened.records.pools.clone(),
-            is_virtual: opened.records.is_virtual,
-            is_partial: opened.coverage.is_partial(),
+            marks: Marks {
+                is_virtual: opened.records.marks.is_virtual,
+                is_partial: opened.coverage.is_partial(),
+                is_simulated: !self.is_pytorchs,
+            },
             ..Records::default()
         }
     }

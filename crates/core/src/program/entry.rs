@@ -56,6 +56,11 @@ impl Action {
         }
     }
 
+    /// Whether a segment comes from the driver, or goes back to it.
+    pub fn is_driver_call(self) -> bool {
+        (Self::SegmentAlloc..=Self::SegmentUnmap).contains(&self)
+    }
+
     /// The action with PyTorch's name `name`, if it is one of ours.
     pub fn from_name(name: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|action| action.name().as_bytes() == name)

@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 
 use super::columns::number;
 use crate::torch::{RawBlock, RawSegment, Snapshot};
-use crate::writer::{PARTIAL, VIRTUAL};
+use crate::writer::Marks;
 use crate::{Annotation, BlockState, Entry, Result};
 
 pub(super) const SETTING: &str = "setting";
@@ -128,7 +128,7 @@ fn segment(kind: &str, fact: &Fact) -> Result<(RawSegment, u64), String> {
 fn setting(text: &str, snapshot: &mut Snapshot) -> Result<(), String> {
     let wrong = || format!("{text:?} is no setting of PyTorch's allocator with its value");
     let (key, value) = text.split_once(':').ok_or_else(wrong)?;
-    if [VIRTUAL, PARTIAL].contains(&key) {
+    if Marks::default().set(key) {
         if value == "True" {
             snapshot.mark(key);
         }

@@ -6,7 +6,6 @@ use ::csv::{Writer, WriterBuilder};
 
 use super::facts::{ANNOTATIONS, BLOCK, FINAL, SEGMENT, SETTING, STATES};
 use crate::snapshot::only_in_text;
-use crate::writer::{PARTIAL, VIRTUAL};
 use crate::{Entry, PoolId, Records, Segment, StreamId};
 use gmlake_core::alloc_conf::AllocConf;
 
@@ -19,8 +18,7 @@ pub fn write_csv(records: &Records, out: impl Write) -> io::Result<()> {
     let mut table = Table { records, writer: WriterBuilder::new().from_writer(out) };
     table.writer.write_record(["action", "addr", "size", "stream", "time_us", "pool"])?;
     records.settings.iter().try_for_each(|conf| table.settings(conf))?;
-    let marks = [(records.is_virtual, VIRTUAL), (records.is_partial, PARTIAL)];
-    for (_, mark) in marks.iter().filter(|(is_set, _)| *is_set) {
+    for mark in records.marks.keys() {
         table.fact(SETTING, &format!("{mark}:True"), 0)?;
     }
     for annotation in &records.annotations {

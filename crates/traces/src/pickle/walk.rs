@@ -4,8 +4,7 @@
 //! walk follows the paths that it knows, at most four levels deep, and so ends on any document, cyclic ones included.
 
 use super::super::settings::{RawSettings, TEXT_KEYS};
-use super::super::torch::{FOREIGN, RawAction, RawBlock, RawSegment, Snapshot, block_state};
-use super::super::writer::{PARTIAL, VIRTUAL};
+use super::super::torch::{RawAction, RawBlock, RawSegment, Snapshot, block_state};
 use super::super::{Annotation, Position, Result, TraceError};
 use super::containers::Open;
 use super::document::{Document, MAX_NAME, Place, REMEDY, position};
@@ -48,10 +47,9 @@ impl Document<'_> {
             let remedy = if out.is_host { RECORD_HOST } else { REMEDY };
             return Err(TraceError::new(Position::File, problem, remedy));
         }
-        let marks = [FOREIGN, VIRTUAL, PARTIAL].into_iter();
-        marks.filter(|mark| self.field(map, mark).is_some()).for_each(|mark| out.mark(mark));
+        let others: Vec<&str> = self.keys(map).filter(|key| !out.mark(key)).collect();
         if !out.is_foreign {
-            self.keys(map).for_each(|key| out.key(key));
+            others.into_iter().for_each(|key| out.key(key));
         }
         let [segments, traces, annotations, settings] = parts;
         if let Some(value) = traces {
