@@ -13,6 +13,7 @@ pub mod section;
 mod stdout;
 mod svg;
 pub mod table;
+mod usage;
 
 pub use answer::{SCHEMA_VERSION, write_answer};
 pub(crate) use csv::{Column, cells, write_cells, write_rows};
@@ -24,6 +25,7 @@ pub use stdout::stdout;
 pub(crate) use svg::scaling;
 pub(crate) use table::{Cell, NARROW, fitted, total};
 pub use table::{Look, wrapped};
+pub use usage::usage_error;
 
 use std::io;
 

@@ -63,7 +63,10 @@ fn figures(tuning: &Tuning) -> Section {
         Grouped(tuning.tried.len() as u64),
         tuning.profile
     );
-    let recorded = format!("as recorded ({})", name(&tuning.recorded.conf));
+    let conf = &tuning.recorded.conf;
+    // Other settings are tried at the addresses that the driver gives them.
+    let at = if conf.is_empty() { " at the recorded addresses" } else { "" };
+    let recorded = format!("as recorded ({}{at})", name(conf));
     let mut rows = vec![(recorded, &tuning.recorded), (name(""), &tuning.default)];
     if !tuning.best.conf.is_empty() {
         rows.push((tuning.best.conf.clone(), &tuning.best));

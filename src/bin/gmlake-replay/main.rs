@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
 use gmlake::host_memory::OrEnd;
+use gmlake::report::usage_error;
 
 use args::{Args, Command};
 
@@ -26,7 +27,15 @@ use args::{Args, Command};
 static MEMORY: OrEnd = OrEnd { program: "gmlake-replay", remedy: "" };
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) if !error.use_stderr() => error.exit(),
+        Err(error) => {
+            let line = usage_error(&error.to_string());
+            let _ = writeln!(io::stderr(), "gmlake-replay: {line}; see 'gmlake-replay --help'");
+            return ExitCode::from(2);
+        }
+    };
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     // The first Ctrl-C lets the run end in order, the second ends the program.

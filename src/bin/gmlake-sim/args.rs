@@ -15,6 +15,7 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use gmlake::alloc_conf::TorchVersion;
+use gmlake::fleet::MOST_JOBS;
 use gmlake::sim::{DEFAULT_GPU_LAG, Memory};
 use gmlake::trace::LoadOptions;
 use gmlake::units::{Bytes, parse_memory, parse_share};
@@ -313,7 +314,7 @@ pub(crate) struct OutputArgs {
     #[arg(long)]
     pub(crate) fail_on_oom: bool,
     /// Threads to use, at most 256; 1 gives undisturbed host times [default: one for each core]
-    #[arg(long, value_name = "N", hide_short_help = true)]
+    #[arg(long, value_name = "N", value_parser = threads, hide_short_help = true)]
     pub(crate) jobs: Option<NonZeroUsize>,
     /// Write every number as JSON; may be repeated, '-' for standard output in place of the tables
     #[arg(long, value_name = "FILE")]
@@ -361,6 +362,12 @@ fn memory(text: &str) -> Result<Memory, String> {
 
 fn bytes(text: &str) -> Result<Bytes, String> {
     parse_memory(text).map_err(|error| error.to_string())
+}
+
+/// A number of threads.
+fn threads(text: &str) -> Result<NonZeroUsize, String> {
+    let number = text.parse().ok().filter(|number: &NonZeroUsize| number.get() <= MOST_JOBS);
+    number.ok_or_else(|| format!("it is a number from 1 to {MOST_JOBS}"))
 }
 
 fn share(text: &str) -> Result<f64, String> {

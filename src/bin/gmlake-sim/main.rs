@@ -45,6 +45,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, FromArgMatches};
 use gmlake::host_memory::OrEnd;
+use gmlake::report::usage_error;
 
 use args::{Args, Command};
 
@@ -82,7 +83,7 @@ fn main() -> ExitCode {
         }
         Err(error) => {
             let help = guide::help_for(std::env::args().nth(1).as_deref());
-            terminal::print_line(&format!("{}; see '{help}'", one_line(&error.to_string())));
+            terminal::print_line(&format!("{}; see '{help}'", usage_error(&error.to_string())));
             return ExitCode::from(2);
         }
     };
@@ -180,12 +181,4 @@ fn run(matches: &mut ArgMatches) -> anyhow::Result<Answer> {
 /// Whether somebody typed a command alone and gets its help.
 fn shows_help(error: &clap::Error) -> bool {
     error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-}
-
-/// What clap says of a wrong command line, without the advice that everybody knows.
-fn one_line(error: &str) -> String {
-    let is_advice = |line: &&str| !["Usage:", "For more"].iter().any(|word| line.starts_with(word));
-    let lines = error.lines().map(str::trim).take_while(is_advice).filter(|line| !line.is_empty());
-    let text = lines.collect::<Vec<_>>().join(" ");
-    text.strip_prefix("error: ").unwrap_or(&text).to_owned()
 }

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::device::{Device, DevicePtr, Extent, Record, Result};
 use gmlake_core::program::{BlockState, Layout, Lifetime, PoolId, SegmentBlock, StreamId};
-use gmlake_core::units::Bytes;
+use gmlake_core::units::{Bytes, Size};
 
 #[derive(Debug, Clone)]
 struct Live {
@@ -205,7 +205,10 @@ impl Checked {
         let extents = self.extents(given.at, given.size);
         for &extent in &extents {
             if let Some(user) = self.user_of(extent) {
-                panic!("{given:?} shares {extent:?} with {:?}", self.live.get(&user));
+                let other = self.live.get(&user).map(|live| live.given.at.to_string());
+                let other = other.map_or("itself".to_owned(), |at| format!("the block at {at}"));
+                let size = Size(extent.size);
+                panic!("the block at {} shares {size} of memory with {other}", given.at);
             }
             self.afterlife.take(extent, stream, self.record.order());
             self.in_use.insert(extent.start, (extent.end(), given.block));

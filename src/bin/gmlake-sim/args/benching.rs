@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::{Parser, ValueEnum};
 use gmlake::bench::Part;
 
+use super::threads;
+
 const EXAMPLES: &str = "\
 Examples:
   gmlake-sim bench
@@ -70,7 +72,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "FILE", help_heading = "Output", hide_short_help = true)]
     pub(crate) export_html: Vec<PathBuf>,
     /// Threads to use, at most 256; 1 gives undisturbed host times [default: one for each core]
-    #[arg(long, value_name = "N", help_heading = "Output", hide_short_help = true)]
+    #[arg(long, value_name = "N", value_parser = threads)]
+    #[arg(help_heading = "Output", hide_short_help = true)]
     pub(crate) jobs: Option<NonZeroUsize>,
 }
 

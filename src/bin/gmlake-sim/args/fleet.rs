@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use gmlake::alloc_conf::TorchVersion;
 use gmlake::fleet::Shard;
 
-use super::{CardArgs, DeviceArgs, LimitArgs};
+use super::{CardArgs, DeviceArgs, LimitArgs, threads};
 
 const FLEET_EXAMPLES: &str = "\
 Examples:
@@ -70,7 +70,8 @@ pub(crate) struct FleetArgs {
     #[arg(long, help_heading = "Output", hide_short_help = true)]
     pub(crate) retry_errors: bool,
     /// Threads to use, at most 256, each with a recording in memory [default: one for each core]
-    #[arg(long, value_name = "N", hide_short_help = true, help_heading = "Output")]
+    #[arg(long, value_name = "N", value_parser = threads)]
+    #[arg(hide_short_help = true, help_heading = "Output")]
     pub(crate) jobs: Option<NonZeroUsize>,
 }
 

@@ -6,7 +6,7 @@ use clap::Parser;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use gmlake::compare::chart::{CHARTS, Chart};
 
-use super::{AllocatorArgs, DeviceArgs, InputArgs};
+use super::{AllocatorArgs, DeviceArgs, InputArgs, threads};
 
 /// The one chart that is of no single run.
 pub(crate) const SWEEP: &str = "sweep";
@@ -40,7 +40,8 @@ pub(crate) struct ReportArgs {
     #[arg(long, value_name = "FILE", default_value = "report.html", help_heading = "Output")]
     pub(crate) out: PathBuf,
     /// Threads to use, at most 256 [default: one for each core]
-    #[arg(long, value_name = "N", help_heading = "Output", hide_short_help = true)]
+    #[arg(long, value_name = "N", value_parser = threads)]
+    #[arg(help_heading = "Output", hide_short_help = true)]
     pub(crate) jobs: Option<std::num::NonZeroUsize>,
 }
 

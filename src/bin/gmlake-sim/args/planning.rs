@@ -7,7 +7,7 @@ use clap::Parser;
 use gmlake::beside::{counted, is_counted};
 use gmlake::units::{Bytes, TIB};
 
-use super::{AllocatorArgs, InputArgs, bytes};
+use super::{AllocatorArgs, InputArgs, bytes, threads};
 
 const PLAN_EXAMPLES: &str = "\
 Examples:
@@ -39,7 +39,7 @@ pub(crate) struct PlanArgs {
     #[arg(help_heading = "Device")]
     pub(crate) device_memory: Vec<Bytes>,
     /// Resolution of the smallest memory
-    #[arg(long, value_name = "SIZE", value_parser = capacity, default_value = "2MiB")]
+    #[arg(long, value_name = "SIZE", value_parser = resolution, default_value = "2MiB")]
     #[arg(help_heading = "Device", hide_short_help = true)]
     pub(crate) resolution: Bytes,
     #[command(flatten)]
@@ -98,7 +98,8 @@ pub(crate) struct FitsArgs {
     #[arg(long, value_name = "SETTINGS", help_heading = "Allocators", hide_short_help = true)]
     pub(crate) alloc_conf: Option<String>,
     /// Threads to use, at most 256 [default: one for each core]
-    #[arg(long, value_name = "N", help_heading = "Output", hide_short_help = true)]
+    #[arg(long, value_name = "N", value_parser = threads)]
+    #[arg(help_heading = "Output", hide_short_help = true)]
     pub(crate) jobs: Option<NonZeroUsize>,
 }
 
@@ -137,7 +138,7 @@ pub(crate) struct CardArgs {
 #[command(next_help_heading = "Output")]
 pub(crate) struct DataArgs {
     /// Threads to use, at most 256 [default: one for each core]
-    #[arg(long, value_name = "N", hide_short_help = true)]
+    #[arg(long, value_name = "N", value_parser = threads, hide_short_help = true)]
     pub(crate) jobs: Option<NonZeroUsize>,
     /// Write every number as JSON; may be repeated, '-' for standard output in place of the tables
     #[arg(long, value_name = "FILE")]
@@ -152,6 +153,14 @@ pub(crate) struct DataArgs {
 
 /// More memory than any device has: a slip of the unit.
 const MOST_MEMORY: Bytes = 1024 * TIB;
+
+/// How exact the smallest memory is to be.
+fn resolution(text: &str) -> Result<Bytes, String> {
+    match bytes(text)? {
+        0 => Err("the smallest is 1B".to_owned()),
+        size => Ok(size.min(MOST_MEMORY)),
+    }
+}
 
 /// A size that a device may have.
 pub(crate) fn capacity(text: &str) -> Result<Bytes, String> {

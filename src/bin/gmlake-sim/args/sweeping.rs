@@ -8,7 +8,7 @@ use gmlake::fleet::Shard;
 use gmlake::units::{Bytes, parse_share};
 
 use super::fleet::shard;
-use super::{DeviceArgs, InputArgs, capacity};
+use super::{DeviceArgs, InputArgs, capacity, threads};
 
 const SWEEP_EXAMPLES: &str = "\
 Examples:
@@ -54,7 +54,7 @@ pub(crate) struct SweepArgs {
 #[command(next_help_heading = "Output")]
 pub(crate) struct SweepOutputArgs {
     /// Threads to use, at most 256 [default: one for each core]
-    #[arg(long, value_name = "N", hide_short_help = true)]
+    #[arg(long, value_name = "N", value_parser = threads, hide_short_help = true)]
     pub(crate) jobs: Option<NonZeroUsize>,
     /// Write every number as JSON; may be repeated, '-' for standard output in place of the table
     #[arg(long, value_name = "FILE")]
@@ -113,7 +113,8 @@ pub(crate) struct TuneArgs {
     )]
     pub(crate) worth: f64,
     /// Threads to use, at most 256 [default: one for each core]
-    #[arg(long, value_name = "N", help_heading = "Output", hide_short_help = true)]
+    #[arg(long, value_name = "N", value_parser = threads)]
+    #[arg(help_heading = "Output", hide_short_help = true)]
     pub(crate) jobs: Option<NonZeroUsize>,
     /// Write every tried setting as JSON ('-' for standard output, in place of the tables)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
