@@ -1,5 +1,6 @@
 //! The runs of a benchmark.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -14,14 +15,14 @@ use crate::run::RunSummary;
 use crate::sim::{
     Conf, FileError, Memory, Opened, RunCount, Scenario, Setup, Supervision, failed, open, run_one,
 };
-use crate::trace::{EventKind, LoadOptions, least_memory, peak_live_bytes};
+use crate::trace::{LoadOptions, least_memory, peak_live_bytes};
 use crate::units::{Bytes, GIB};
 
 /// Runs every allocator on every trace of a set, over all threads of the pool; rows come trace by trace. `done` is
 /// called, from any thread, after each trace.
 ///
 /// # Errors
-/// If a trace cannot be read, or an allocator broke a promise.
+/// If a trace cannot be read or is not of a whole job, or an allocator broke a promise.
 pub fn run(
     set: &Set,
     allocators: &[Choice],
@@ -44,7 +45,7 @@ pub fn run(
         .traces
         .par_iter()
         .map(|entry| {
-            let opened = open(&entry.file, &LoadOptions::default())?;
+            let opened = open_whole(&entry.file)?;
             setup.runs.plan(2 * allocators.len());
             let judged =
                 allocators.par_iter().map(|choice| judge(entry, &opened, choice, &setup, &cards));
@@ -58,6 +59,18 @@ pub fn run(
 
 /// What a card keeps for the CUDA context and libraries. It is part of the score: no measurement changes it.
 const RESERVE: Bytes = 3 * GIB / 2;
+
+/// Opens a recording of a whole job. Of another, no figure is known well enough to be compared.
+fn open_whole(file: &Path) -> Result<Opened, FileError> {
+    let opened = open(file, &LoadOptions::default())?;
+    match opened.coverage.cure() {
+        None => Ok(opened),
+        Some(cure) => {
+            let reason = opened.coverage.reason();
+            Err(FileError::Partial { file: opened.file, reason, cure })
+        }
+    }
+}
 
 /// One allocator on one trace.
 fn judge(
@@ -73,8 +86,7 @@ fn judge(
     let alone = Scenario::new(opened, choice.clone(), alone);
     let timed = alone.run().map_err(|source| failed(opened, choice, source))?;
     setup.runs.made_one();
-    let is_request = |kind| matches!(kind, EventKind::Malloc | EventKind::Attempt);
-    let requests = opened.trace.events.iter().filter(|event| is_request(event.kind)).count() as u64;
+    let requests = opened.trace.requests();
     let is_bound = choice.spec.role == Role::Bound;
     let (once, step) = driver_time(&checked);
     Ok(Row {

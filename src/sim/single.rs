@@ -23,6 +23,16 @@ pub enum FileError {
         /// What happened.
         reason: RunError,
     },
+    /// The recording does not show the whole job, which is needed.
+    #[error("{file}: not the recording of a whole job: {reason} ({cure})")]
+    Partial {
+        /// The file.
+        file: String,
+        /// What is missing.
+        reason: String,
+        /// How to record it.
+        cure: &'static str,
+    },
     /// Something had to be assumed about the trace, which was forbidden.
     #[error("{file}: {assumption} (--strict)")]
     Assumption {

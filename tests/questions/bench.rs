@@ -13,14 +13,16 @@ fn root() -> &'static Path {
 
 /// A set of two short recordings.
 fn set(folder: &Path) -> PathBuf {
-    let line = |name: &str| format!("{name},traces/{name}.pickle.xz,job,recorded,s,v,Apache-2.0\n");
-    let text = format!(
-        "name,file,job,made,script,software,licence\n{}{}",
-        line("streams"),
-        line("graphs")
-    );
+    set_of(folder, &["streams", "graphs"])
+}
+
+/// A set of these recordings.
+fn set_of(folder: &Path, names: &[&str]) -> PathBuf {
+    let line =
+        |name: &&str| format!("{name},traces/{name}.pickle.xz,job,recorded,s,v,Apache-2.0\n");
+    let lines: String = names.iter().map(line).collect();
     let path = folder.join("set.csv");
-    fs::write(&path, text).unwrap();
+    fs::write(&path, format!("name,file,job,made,script,software,licence\n{lines}")).unwrap();
     path
 }
 
@@ -136,13 +138,30 @@ fn submissions_stand_together_in_one_table_and_page() {
 }
 
 #[test]
+fn a_recording_that_is_not_of_a_whole_job_has_no_result() {
+    let folder = tempfile::tempdir().unwrap();
+    let partial = [
+        ("opt-1.3b-LR-var.ring20k", "the ring buffer kept only the last 20000 entries"),
+        ("opt-1.3b-LR-var.gc60-cap16pct", "the recording ends in an out-of-memory in step"),
+    ];
+    for (name, reason) in partial {
+        set_of(folder.path(), &["streams", name]);
+        let mut run = results(folder.path(), &[]);
+        run.args(["--set", "set.csv", "--folder"]).arg(root()).args(["--allocators", "bound"]);
+        fails(&mut run, &format!("not the recording of a whole job: {reason}"));
+    }
+}
+
+/// A command that ends with exit code 2 and one line.
+fn fails(run: &mut Command, expected: &str) {
+    let said = run.assert().code(2).get_output().stderr.clone();
+    let said = String::from_utf8(said).unwrap();
+    assert!(said.contains(expected) && said.lines().count() == 1, "{said}");
+}
+
+#[test]
 fn what_is_wrong_is_one_line_and_exit_code_2() {
     let folder = tempfile::tempdir().unwrap();
-    let fails = |run: &mut Command, expected: &str| {
-        let said = run.assert().code(2).get_output().stderr.clone();
-        let said = String::from_utf8(said).unwrap();
-        assert!(said.contains(expected) && said.lines().count() == 1, "{said}");
-    };
     bench(folder.path()).args(["--allocators", "lake", "--submit", "a.json"]).assert().success();
     let path = folder.path().join("a.json");
     let text = fs::read_to_string(&path).unwrap();
