@@ -56,20 +56,20 @@ impl Picture for Front<'_> {
 }
 
 impl Front<'_> {
-    /// All allocators but the bounds.
+    /// All allocators that have a score, but the bounds.
     fn points(&self, time: impl Fn(&Summary) -> Option<u64>) -> Vec<Point> {
         let is_shown = |summary: &&Summary| {
             find(&summary.allocator).is_none_or(|spec| spec.role != Role::Bound)
         };
-        let timed = |summary| Some((summary, time(summary)?));
-        let shown: Vec<_> =
-            self.bench.summaries.iter().filter(is_shown).filter_map(timed).collect();
-        let colours = style::colours_of(shown.iter().map(|(summary, _)| &summary.allocator[..]));
-        let point = |((summary, ns), colour): ((&Summary, u64), RGBColor)| Point {
+        let scored = self.bench.summaries.iter().filter(is_shown);
+        let scored = scored.filter_map(|one| Some((one, time(one)?, one.memory_mean?)));
+        let shown: Vec<_> = scored.collect();
+        let colours = style::colours_of(shown.iter().map(|(summary, ..)| &summary.allocator[..]));
+        let point = |((summary, ns, memory), colour): ((&Summary, u64, f64), RGBColor)| Point {
             name: summary.allocator.clone(),
             colour,
             ns: (ns as f64).max(LEAST),
-            memory: summary.memory_mean,
+            memory,
             is_on_front: summary.is_on_front,
         };
         shown.into_iter().zip(colours).map(point).collect()

@@ -20,6 +20,8 @@ pub struct Row {
     pub live_peak_bytes: Bytes,
     /// Most bytes held from the device, with as much memory as it asks for.
     pub reserved_peak_bytes: Bytes,
+    /// Requests that the allocator refused. With any, the other figures are of a part of the job, and no score.
+    pub oom_count: u64,
     /// The smallest card on which every request is served; `None`: none of the catalogue.
     pub card: Option<String>,
     /// The smallest card that has what was in use at once, which no allocator can do without.
@@ -37,23 +39,26 @@ pub struct Row {
 }
 
 impl Row {
-    /// Memory at the peak over live memory: 1 is perfect.
-    pub fn memory(&self) -> f64 {
-        self.reserved_peak_bytes as f64 / self.live_peak_bytes.max(1) as f64
+    /// Memory at the peak over live memory: 1 is perfect. `None` of an allocator that refused requests.
+    pub fn memory(&self) -> Option<f64> {
+        let ratio = self.reserved_peak_bytes as f64 / self.live_peak_bytes.max(1) as f64;
+        (self.oom_count == 0).then_some(ratio)
     }
 }
 
-/// One allocator on all traces.
+/// One allocator on all traces. If it refused requests, it has no score: no memory, and no times.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
     /// Name of the allocator.
     pub allocator: String,
     /// Traces.
     pub traces: usize,
+    /// Requests that it refused, of all traces.
+    pub oom_count: u64,
     /// Memory at the peak over live memory: the mean, and the worst.
-    pub memory_mean: f64,
+    pub memory_mean: Option<f64>,
     /// The worst.
-    pub memory_worst: f64,
+    pub memory_worst: Option<f64>,
     /// Traces whose smallest card is the smallest possible one.
     pub on_best_card: usize,
     /// Nanoseconds in the driver once: the median, and the worst.
@@ -111,16 +116,19 @@ impl Bench {
 
 fn summary(name: &str, rows: &[Row]) -> Summary {
     let own: Vec<&Row> = rows.iter().filter(|row| row.allocator == name).collect();
-    let memory = || own.iter().map(|row| row.memory());
-    let once: Vec<u64> = own.iter().filter_map(|row| row.driver_once_ns).collect();
-    let step: Vec<u64> = own.iter().filter_map(|row| row.driver_step_ns).collect();
-    let host: Vec<f64> = own.iter().filter_map(|row| row.host_ns_per_request).collect();
+    let oom_count = own.iter().map(|row| row.oom_count).sum();
+    let scored = if oom_count == 0 { &own[..] } else { &[] };
+    let memory: Vec<f64> = scored.iter().filter_map(|row| row.memory()).collect();
+    let once: Vec<u64> = scored.iter().filter_map(|row| row.driver_once_ns).collect();
+    let step: Vec<u64> = scored.iter().filter_map(|row| row.driver_step_ns).collect();
+    let host: Vec<f64> = scored.iter().filter_map(|row| row.host_ns_per_request).collect();
     let best = |row: &&&Row| row.card.is_some() && row.card == row.possible_card;
     Summary {
         allocator: name.to_owned(),
         traces: own.len(),
-        memory_mean: memory().sum::<f64>() / own.len().max(1) as f64,
-        memory_worst: memory().fold(0.0, f64::max),
+        oom_count,
+        memory_mean: (!memory.is_empty()).then(|| memory.iter().sum::<f64>() / memory.len() as f64),
+        memory_worst: memory.iter().copied().reduce(f64::max),
         on_best_card: own.iter().filter(best).count(),
         driver_once_median_ns: median(&once, u64::cmp),
         driver_once_worst_ns: once.iter().max().copied(),
@@ -148,13 +156,12 @@ fn is_on_front(one: &Summary, all: &[Summary]) -> bool {
     let is_choice = |summary: &Summary| role(&summary.allocator).is_none_or(Role::is_choice);
     let key = |summary: &Summary| {
         let times = (summary.driver_once_median_ns, summary.driver_step_median_ns);
-        (summary.memory_mean, times.0.unwrap_or(u64::MAX), times.1.unwrap_or(u64::MAX))
+        Some((summary.memory_mean?, times.0.unwrap_or(u64::MAX), times.1.unwrap_or(u64::MAX)))
     };
-    let (memory, once, step) = key(one);
-    let dominates = |other: &Summary| {
-        let (m, o, s) = key(other);
-        m <= memory && o <= once && s <= step && (m < memory || o < once || s < step)
-    };
+    let Some((memory, once, step)) = key(one) else { return false };
+    let is_better =
+        |(m, o, s)| m <= memory && o <= once && s <= step && (m < memory || o < once || s < step);
+    let dominates = |other: &Summary| key(other).is_some_and(is_better);
     is_choice(one) && !all.iter().filter(|other| is_choice(other)).any(dominates)
 }
 
@@ -170,6 +177,7 @@ pub(super) mod tests {
             allocator: allocator.to_owned(),
             live_peak_bytes: 100,
             reserved_peak_bytes: reserved,
+            oom_count: 0,
             card: Some("T4".to_owned()),
             possible_card: Some("T4".to_owned()),
             driver_calls: 1,
@@ -185,8 +193,8 @@ pub(super) mod tests {
         let rows = [110, 130, 180].map(|size| row(&format!("t{size}"), "lake", size, size * 1000));
         let bench = Bench::new("mine", "h200", rows.to_vec());
         let summary = &bench.summaries[0];
-        assert!((summary.memory_mean - 1.4).abs() < 1e-12);
-        assert!((summary.memory_worst - 1.8).abs() < 1e-12);
+        assert!((summary.memory_mean.unwrap() - 1.4).abs() < 1e-12);
+        assert!((summary.memory_worst.unwrap() - 1.8).abs() < 1e-12);
         assert_eq!(summary.driver_once_median_ns, Some(130_000));
         assert_eq!(summary.driver_step_worst_ns, Some(18_000));
         assert_eq!((summary.traces, bench.traces().len()), (3, 3));
@@ -206,5 +214,21 @@ pub(super) mod tests {
         let names: Vec<_> = front.iter().map(|summary| summary.allocator.as_str()).collect();
         assert_eq!(names, ["lake", "gmlake", "caching"]);
         assert!(bench.summaries.iter().all(|summary| summary.on_best_card == 1));
+    }
+
+    #[test]
+    fn an_allocator_that_refuses_a_request_has_no_score_and_takes_no_star() {
+        let refused = Row { oom_count: 3, ..row("b", "rmm-pool", 1, 1) };
+        let rows = vec![
+            row("a", "lake", 105, 50),
+            row("a", "rmm-pool", 1, 1),
+            row("b", "lake", 105, 50),
+            refused,
+        ];
+        let bench = Bench::new("mine", "h200", rows);
+        let [lake, pool] = &bench.summaries[..] else { panic!("{bench:?}") };
+        assert!(lake.is_on_front && !pool.is_on_front);
+        assert_eq!((pool.oom_count, pool.memory_mean, pool.memory_worst), (3, None, None));
+        assert_eq!((pool.driver_once_median_ns, pool.host_median_ns), (None, None));
     }
 }

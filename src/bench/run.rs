@@ -95,6 +95,7 @@ fn judge(
         allocator: choice.spec.name.to_owned(),
         live_peak_bytes: peak_live_bytes(&opened.trace),
         reserved_peak_bytes: checked.reserved_peak_bytes,
+        oom_count: checked.oom_count,
         card: cards_that_run(&alone, cards).next().transpose()?.map(|card| card.name.clone()),
         possible_card: cards
             .iter()

@@ -37,8 +37,8 @@ fn summary_cells(summary: &Summary) -> Vec<String> {
     let star = if summary.is_on_front { " *" } else { "" };
     vec![
         format!("{}{star}", summary.allocator),
-        format!("{:.3}", summary.memory_mean),
-        format!("{:.3}", summary.memory_worst),
+        score(summary.memory_mean, summary.oom_count),
+        summary.memory_worst.map_or_else(|| "-".to_owned(), |worst| format!("{worst:.3}")),
         format!("{} of {}", summary.on_best_card, summary.traces),
         time(summary.driver_once_median_ns),
         time(summary.driver_once_worst_ns),
@@ -68,11 +68,12 @@ fn of_trace(bench: &Bench, trace: &str) -> Section {
     Section::new(title, &heading, rows.into_iter().map(row_cells).collect())
 }
 
+    let time = |ns: Option<u64>| time(ns.filter(|_| row.oom_count == 0));
 fn row_cells(row: &Row) -> Vec<String> {
     vec![
         row.allocator.clone(),
         Size(row.reserved_peak_bytes).to_string(),
-        format!("{:.3}", row.memory()),
+        score(row.memory(), row.oom_count),
         row.card.clone().unwrap_or_else(|| "none".to_owned()),
         Grouped(row.driver_calls).to_string(),
         time(row.driver_once_ns),
@@ -80,6 +81,11 @@ fn row_cells(row: &Row) -> Vec<String> {
         time(row.host_ns_per_request.map(|ns| ns.round() as u64)),
     ]
 }
+/// Memory over live memory, or why there is none.
+fn score(memory: Option<f64>, ooms: u64) -> String {
+    memory.map_or_else(|| Count(ooms, "OOM").to_string(), |memory| format!("{memory:.3}"))
+}
+
 
 fn time(ns: Option<u64>) -> String {
     ns.map_or_else(|| "-".to_owned(), |ns| Nanos(ns as f64).to_string())

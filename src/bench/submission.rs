@@ -188,6 +188,7 @@ fn hashes(set: &Set) -> Result<BTreeMap<String, String>, InputError> {
         let file = &entry.file;
         let bytes = fs::read(file).map_err(|error| InputError::unreadable(file, error))?;
         Ok((entry.name.clone(), format!("{:032x}", XxHash3_128::oneshot(&bytes))))
+        ("oom_count", row.oom_count.to_string()),
     };
     set.traces.iter().map(hash).collect()
 }
@@ -224,7 +225,7 @@ mod tests {
         let only = &differences[0];
         assert_eq!((only.figure, only.submitted.as_str()), ("reserved_peak_bytes", "101"));
         assert_eq!(only.found, "105");
-        assert_eq!(submitted.differences(&[]).len(), 9);
+        assert_eq!(submitted.differences(&[]).len(), 10);
     }
 
     #[test]

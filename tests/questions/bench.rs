@@ -138,6 +138,28 @@ fn submissions_stand_together_in_one_table_and_page() {
 }
 
 #[test]
+fn an_allocator_that_refuses_requests_has_no_score_anywhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let refuses = ["--allocators", "lake,rmm-pool", "--option", "rmm-pool.maximum=64MiB"];
+    let refuses = || [&refuses[..], &["--option", "rmm-pool.initial=2MiB"]].concat();
+    let mut run = bench(folder.path());
+    run.args(refuses()).args(["--each", "--submit", "mine.json", "--export-plot", "front.svg"]);
+    let said = run.arg("--json").assert().success().get_output().stdout.clone();
+    let said: serde_json::Value = serde_json::from_slice(&said).unwrap();
+    let [lake, pool] = &said["result"]["summaries"].as_array().unwrap()[..] else {
+        panic!("{said}")
+    };
+    assert_eq!((&lake["oom_count"], &lake["is_on_front"]), (&0.into(), &true.into()));
+    let refused = pool["oom_count"].as_u64().unwrap();
+    assert!(refused > 0 && pool["memory_mean"].is_null() && pool["is_on_front"] == false, "{pool}");
+    assert!(!fs::read_to_string(folder.path().join("front.svg")).unwrap().contains("rmm-pool"));
+    let table = results(folder.path(), &["mine.json"]).assert().success();
+    table.stdout(contains("lake *").and(contains("rmm-pool *").not()).and(contains(" OOMs ")));
+    let check = bench(folder.path()).args(["--check", "mine.json"]).assert().success();
+    check.stdout(contains(format!("; rmm-pool has no score: {refused} OOMs")));
+}
+
+#[test]
 fn a_recording_that_is_not_of_a_whole_job_has_no_result() {
     let folder = tempfile::tempdir().unwrap();
     let partial = [

@@ -96,16 +96,23 @@ fn check(args: &BenchArgs, file: &Path, json: bool) -> anyhow::Result<Answer> {
     let differences = submission.differences(&found.rows);
     let figures = submission.rows.len();
     if json {
-        terminal::print_json("bench", &serde_json::json!({ "differences": differences }))?;
+        let summaries = &found.summaries;
+        let found = serde_json::json!({ "differences": differences, "summaries": summaries });
+        terminal::print_json("bench", &found)?;
     } else if differences.is_empty() {
+        let refusers = found.summaries.iter().filter(|summary| summary.oom_count > 0);
+        let unscored = refusers.map(|one| {
+            format!("; {} has no score: {}", one.allocator, Count(one.oom_count, "OOM"))
+        });
         terminal::print(&format!(
-            "{}: reproduces: {} of {} on {} of the {} of the set {}",
+            "{}: reproduces: {} of {} on {} of the {} of the set {}{}",
             file.display(),
             Count(figures as u64, "row"),
             Count(names.len() as u64, "allocator"),
             set.traces.len(),
             Count(whole, "trace"),
-            set.name
+            set.name,
+            unscored.collect::<String>()
         ))?;
     } else {
         let one = |d: &bench::Difference| {
