@@ -3,6 +3,7 @@
 //! A list is a table with a line for each trace. Nobody chooses the part of a trace: it follows from the name. Of the
 //! XXH3-128 of the name, in hexadecimal, the last digit decides: 0 to 4 is blind, the others are public.
 
+use std::fmt::{self, Display, Formatter};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,15 @@ impl Part {
             0..5 => Self::Blind,
             _ => Self::Public,
         }
+    }
+}
+
+impl Display for Part {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Public => "public",
+            Self::Blind => "blind",
+        })
     }
 }
 
@@ -120,11 +130,21 @@ impl Set {
         Ok(Self { name: name.to_owned(), traces })
     }
 
+    /// Whether this is the name of a list of the program.
+    pub fn is_built_in(name: &str) -> bool {
+        LISTS.iter().any(|list| list.0 == name)
+    }
+
     /// Only the traces of one part.
-    #[must_use]
-    pub fn only(mut self, part: Part) -> Self {
+    ///
+    /// # Errors
+    /// If there are none.
+    pub fn only(mut self, part: Part) -> Result<Self, InputError> {
         self.traces.retain(|entry| entry.part() == part);
-        self
+        match self.traces.is_empty() {
+            false => Ok(self),
+            true => Err(InputError::at(self.name, format!("no trace of the set is {part}"))),
+        }
     }
 }
 
@@ -148,7 +168,7 @@ mod tests {
         };
         assert!(full.traces.iter().all(told));
         // A third of 200, five sixteenths on average.
-        let blind = full.only(Part::Blind).traces.len();
+        let blind = full.only(Part::Blind).unwrap().traces.len();
         assert!((45..=80).contains(&blind), "{blind} of 200 are blind");
     }
 

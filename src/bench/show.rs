@@ -51,9 +51,8 @@ fn summary_cells(summary: &Summary) -> Vec<String> {
 fn of_trace(bench: &Bench, trace: &str) -> Section {
     let rows: Vec<&Row> = bench.rows.iter().filter(|row| row.trace == trace).collect();
     let title = rows.first().map_or(String::new(), |row| {
-        let part = format!("{:?}", row.part).to_lowercase();
         let (live, requests) = (Size(row.live_peak_bytes), Count(row.requests, "request"));
-        format!("{trace} ({part}): {requests}, {live} live at the peak")
+        format!("{trace} ({}): {requests}, {live} live at the peak", row.part)
     });
     let heading = [
         "allocator",
@@ -68,8 +67,8 @@ fn of_trace(bench: &Bench, trace: &str) -> Section {
     Section::new(title, &heading, rows.into_iter().map(row_cells).collect())
 }
 
-    let time = |ns: Option<u64>| time(ns.filter(|_| row.oom_count == 0));
 fn row_cells(row: &Row) -> Vec<String> {
+    let time = |ns: Option<u64>| time(ns.filter(|_| row.oom_count == 0));
     vec![
         row.allocator.clone(),
         Size(row.reserved_peak_bytes).to_string(),
@@ -81,11 +80,11 @@ fn row_cells(row: &Row) -> Vec<String> {
         time(row.host_ns_per_request.map(|ns| ns.round() as u64)),
     ]
 }
+
 /// Memory over live memory, or why there is none.
 fn score(memory: Option<f64>, ooms: u64) -> String {
     memory.map_or_else(|| Count(ooms, "OOM").to_string(), |memory| format!("{memory:.3}"))
 }
-
 
 fn time(ns: Option<u64>) -> String {
     ns.map_or_else(|| "-".to_owned(), |ns| Nanos(ns as f64).to_string())

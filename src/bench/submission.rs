@@ -3,7 +3,7 @@
 //! What depends on the machine is no part of the check. A trace is named by its content, so that figures of another
 //! trace are not compared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -76,16 +76,34 @@ impl Submission {
     /// Reads a submission.
     ///
     /// # Errors
-    /// If it is none, or of another version.
+    /// If it is none, of another version, or has not one row for each allocator on each trace.
     pub fn open(path: &Path) -> Result<Self, InputError> {
         let wrong = |reason| InputError::at(path.display(), reason);
         let text = fs::read(path).map_err(|error| InputError::unreadable(path, error))?;
         let read: Self = serde_json::from_slice(&text)
             .map_err(|error| wrong(format!("no submission of 'gmlake-sim bench': {error}")))?;
-        match read.format == FORMAT {
-            true => Ok(read),
-            false => Err(wrong(format!("format {:?}; expected {FORMAT:?}", read.format))),
+        if read.format != FORMAT {
+            return Err(wrong(format!("format {:?}; expected {FORMAT:?}", read.format)));
         }
+        match read.problem() {
+            None => Ok(read),
+            Some(problem) => Err(wrong(problem)),
+        }
+    }
+
+    /// What is wrong with the rows: there is one for each allocator on each trace.
+    fn problem(&self) -> Option<String> {
+        let of_trace = |trace| self.allocators.keys().map(move |name| (trace, name));
+        let mut missing: BTreeSet<_> = self.traces.keys().flat_map(of_trace).collect();
+        if missing.is_empty() {
+            return Some("the submission has no rows".to_owned());
+        }
+        for Row { trace, allocator, .. } in &self.rows {
+            if !missing.remove(&(trace, allocator)) {
+                return Some(format!("a row too many, of {allocator} on {trace}"));
+            }
+        }
+        missing.first().map(|(trace, name)| format!("the row of {name} on {trace} is missing"))
     }
 
     /// Only those traces of a set that were submitted.
@@ -96,8 +114,13 @@ impl Submission {
         set.traces.retain(|entry| self.traces.contains_key(&entry.name));
         let here = hashes(&set)?;
         match self.traces.iter().find(|(name, hash)| here.get(*name) != Some(hash)) {
-            Some((trace, _)) => {
+            Some((trace, _)) if here.contains_key(trace) => {
                 let problem = "the file is not the one of the submission; make the set anew";
+                Err(InputError::at(trace, problem))
+            }
+            Some((trace, _)) => {
+                let Set { name, .. } = set;
+                let problem = format!("no trace of the set {name}; expected {} as --set", self.set);
                 Err(InputError::at(trace, problem))
             }
             None => Ok(set),
@@ -138,15 +161,7 @@ impl Submission {
     pub fn differences(&self, found: &[Row]) -> Vec<Difference> {
         let same =
             |row: &&Row, other: &Row| row.trace == other.trace && row.allocator == other.allocator;
-        let is_missing = |row: &&Row| !self.rows.iter().any(|other| same(&other, row));
-        let missing = found.iter().filter(is_missing).map(|row| Difference {
-            trace: row.trace.clone(),
-            allocator: row.allocator.clone(),
-            figure: "reserved_peak_bytes",
-            submitted: "nothing".to_owned(),
-            found: row.reserved_peak_bytes.to_string(),
-        });
-        let mut differences: Vec<Difference> = missing.collect();
+        let mut differences = Vec::new();
         for row in &self.rows {
             let now = found.iter().find(|other| same(other, row)).map(figures).unwrap_or_default();
             for (place, (figure, submitted)) in figures(row).into_iter().enumerate() {
@@ -173,6 +188,7 @@ fn figures(row: &Row) -> Vec<(&'static str, String)> {
         ("part", format!("{:?}", row.part)),
         ("live_peak_bytes", row.live_peak_bytes.to_string()),
         ("reserved_peak_bytes", row.reserved_peak_bytes.to_string()),
+        ("oom_count", row.oom_count.to_string()),
         ("card", row.card.clone().unwrap_or_else(|| "none".to_owned())),
         ("possible_card", row.possible_card.clone().unwrap_or_else(|| "none".to_owned())),
         ("driver_calls", row.driver_calls.to_string()),
@@ -188,7 +204,6 @@ fn hashes(set: &Set) -> Result<BTreeMap<String, String>, InputError> {
         let file = &entry.file;
         let bytes = fs::read(file).map_err(|error| InputError::unreadable(file, error))?;
         Ok((entry.name.clone(), format!("{:032x}", XxHash3_128::oneshot(&bytes))))
-        ("oom_count", row.oom_count.to_string()),
     };
     set.traces.iter().map(hash).collect()
 }
@@ -229,10 +244,22 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_was_left_out_is_missed() {
+    fn there_is_one_row_for_each_allocator_on_each_trace() {
         let all = [row("a", "lake", 105, 50), row("b", "lake", 190, 50)];
-        let differences = submission(all[..1].to_vec()).differences(&all);
-        let missed: Vec<_> = differences.iter().map(|d| (&*d.trace, &*d.submitted)).collect();
-        assert_eq!(missed, [("b", "nothing")]);
+        let problem = |rows: &[Row]| {
+            let traces = ["a", "b"].map(|name| (name.to_owned(), String::new())).into();
+            let allocators = [("lake".to_owned(), Vec::new())].into();
+            Submission { traces, allocators, ..submission(rows.to_vec()) }.problem()
+        };
+        assert_eq!(problem(&all), None);
+        let missing = |trace| Some(format!("the row of lake on {trace} is missing"));
+        assert_eq!((problem(&all[..1]), problem(&[])), (missing("b"), missing("a")));
+        for extra in
+            [row("a", "lake", 90, 50), row("c", "lake", 90, 50), row("a", "caching", 90, 50)]
+        {
+            let expected = format!("a row too many, of {} on {}", extra.allocator, extra.trace);
+            assert_eq!(problem(&[&all[..], &[extra]].concat()), Some(expected));
+        }
+        assert!(submission(Vec::new()).problem().unwrap().contains("no rows"));
     }
 }

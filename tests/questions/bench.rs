@@ -182,6 +182,33 @@ fn fails(run: &mut Command, expected: &str) {
 }
 
 #[test]
+fn a_check_that_checks_nothing_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let submit = ["--allocators", "lake", "--submit", "a.json"];
+    bench(folder.path()).args(submit).assert().success();
+    let mut run = results(folder.path(), &["a.json"]);
+    run.assert().success();
+    let mut check = results(folder.path(), &[]);
+    fails(check.args(["--check", "a.json"]), "set.csv: give that with --set FILE");
+    set_of(folder.path(), &["streams"]);
+    let mut blind = results(folder.path(), &[]);
+    blind.args(["--set", "set.csv", "--folder"]).arg(root());
+    fails(blind.args(["--part", "public"]), "set.csv: no trace of the set is public");
+    let mut other = results(folder.path(), &[]);
+    other.args(["--set", "set.csv", "--folder"]).arg(root());
+    fails(other.args(["--check", "a.json"]), "graphs: no trace of the set set.csv; expected");
+    let path = folder.path().join("a.json");
+    let mut text: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let row = text["rows"][0].clone();
+    text["rows"].as_array_mut().unwrap().push(row);
+    fs::write(&path, text.to_string()).unwrap();
+    fails(&mut run, "a.json: a row too many, of lake on streams");
+    text["rows"] = serde_json::json!([]);
+    fs::write(&path, text.to_string()).unwrap();
+    fails(bench(folder.path()).args(["--check", "a.json"]), "the row of lake on graphs is missing");
+}
+
+#[test]
 fn what_is_wrong_is_one_line_and_exit_code_2() {
     let folder = tempfile::tempdir().unwrap();
     bench(folder.path()).args(["--allocators", "lake", "--submit", "a.json"]).assert().success();

@@ -32,9 +32,9 @@ pub(crate) fn main(args: &BenchArgs, json: bool) -> anyhow::Result<Answer> {
         return Ok(Answer::Yes);
     }
     let allocators = chosen(args, &args.allocators, &args.option)?;
-    let mut set = Set::open(&args.set, args.folder.as_deref())?;
+    let mut set = Set::open(args.set.as_deref().unwrap_or("small"), args.folder.as_deref())?;
     if let Some(part) = args.part {
-        set = set.only(part.into());
+        set = set.only(part.into())?;
     }
     let found = run(args, &set, &allocators, &args.profile)?;
     show(args, &found, json)?;
@@ -89,7 +89,7 @@ fn check(args: &BenchArgs, file: &Path, json: bool) -> anyhow::Result<Answer> {
         .iter()
         .flat_map(|(name, options)| options.iter().map(move |option| format!("{name}.{option}")));
     let allocators = chosen(args, &names, &options.collect::<Vec<_>>())?;
-    let set = Set::open(&args.set, args.folder.as_deref())?;
+    let set = set_of(args, file, &submission)?;
     let whole = set.traces.len() as u64;
     let set = submission.traces_of(set)?;
     let found = run(args, &set, &allocators, &submission.profile)?;
@@ -126,6 +126,16 @@ fn check(args: &BenchArgs, file: &Path, json: bool) -> anyhow::Result<Answer> {
         terminal::print(&format!("{head}\n{}", lines.join("\n")))?;
     }
     Ok(if differences.is_empty() { Answer::Yes } else { Answer::No })
+}
+
+/// The set that a submission is checked on: the one given, or else its own, if that is a list of the program.
+fn set_of(args: &BenchArgs, file: &Path, submission: &Submission) -> anyhow::Result<Set> {
+    let own = Some(&submission.set).filter(|name| Set::is_built_in(name));
+    let Some(name) = args.set.as_ref().or(own) else {
+        let (file, name) = (file.display(), &submission.set);
+        bail!("{file}: it is of the list {name}: give that with --set FILE");
+    };
+    Ok(Set::open(name, args.folder.as_deref())?)
 }
 
 /// What is to be written besides the table: pictures, tables and pages.

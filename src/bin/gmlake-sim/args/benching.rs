@@ -23,9 +23,9 @@ Exit codes: 0 success, 1 a submission does not reproduce, 2 wrong usage or input
 #[derive(Debug, Parser)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BenchArgs {
-    /// The set: small, full, or a list of traces of your own
-    #[arg(long, value_name = "SET", default_value = "small", help_heading = "Input")]
-    pub(crate) set: String,
+    /// The set: small, full, or a list of traces of your own [default: small; with --check, its own]
+    #[arg(long, value_name = "SET", help_heading = "Input")]
+    pub(crate) set: Option<String>,
     /// Folder that the files of the set are in [default: here; for a list of your own, beside it]
     #[arg(long, value_name = "FOLDER", help_heading = "Input")]
     pub(crate) folder: Option<PathBuf>,
