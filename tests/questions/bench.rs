@@ -174,6 +174,32 @@ fn a_recording_that_is_not_of_a_whole_job_has_no_result() {
     }
 }
 
+#[test]
+fn no_list_trace_or_price_list_of_a_benchmark_is_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    let row = "event,id,size\nalloc,w,4MiB\nfree,w,\n";
+    write("by_hand.csv", row);
+    write("set.csv", "name,file,job,made,script,software,licence\na,by_hand.csv,j,m,s,s,l\n");
+    write("prices.json", "{}");
+    let run = |line: &str| {
+        let mut run = Command::new(assert_cmd::cargo::cargo_bin!("gmlake-sim"));
+        run.current_dir(folder.path()).args(line.split(' '));
+        run
+    };
+    for line in [
+        "bench --set set.csv --submit set.csv",
+        "bench --set set.csv --export-markdown ./set.csv",
+        "bench --set set.csv --submit by_hand.csv",
+        "bench --set set.csv --profile prices.json --submit prices.json",
+        "compare by_hand.csv --profile prices.json --export-json prices.json",
+        "sweep by_hand.csv --set profile=h200,prices.json --export-json prices.json",
+    ] {
+        fails(&mut run(line), "is read, and would be overwritten");
+    }
+    run("bench --set set.csv --allocators lake --submit new.json").assert().success();
+}
+
 /// A command that ends with exit code 2 and one line.
 fn fails(run: &mut Command, expected: &str) {
     let said = run.assert().code(2).get_output().stderr.clone();

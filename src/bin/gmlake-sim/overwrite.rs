@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use clap::ArgMatches;
+use gmlake::bench::Set;
 use gmlake::remote::{is_remote, shown};
 use gmlake::sim::job::{is_many, jobs};
 use gmlake::trace::is_compressed;
@@ -37,6 +38,7 @@ pub(crate) fn refuse(matches: &ArgMatches) -> anyhow::Result<()> {
         if is_read { &mut read } else { &mut written }.extend(paths.cloned());
     }
     refuse_twice(&written)?;
+    read.extend(named(name, matches));
     let read: Vec<PathBuf> = read.into_iter().flat_map(files).collect();
     for out in &written {
         if is_remote(out) {
@@ -53,6 +55,22 @@ pub(crate) fn refuse(matches: &ArgMatches) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Files behind options that also take names of what is in the program: price lists, and the list of a benchmark.
+fn named(command: &str, matches: &ArgMatches) -> Vec<PathBuf> {
+    let values = |id| matches.try_get_many::<String>(id).ok().flatten().into_iter().flatten();
+    let profiles = values("profile").map(String::as_str);
+    let axes = values("set").filter_map(|axis| axis.strip_prefix("profile="));
+    let mut files: Vec<PathBuf> =
+        profiles.chain(axes.flat_map(|names| names.split(','))).map(PathBuf::from).collect();
+    for list in values("set").filter(|_| command == "bench") {
+        let folder = matches.get_one::<PathBuf>("folder").map(PathBuf::as_path);
+        let traces = Set::open(list, folder).map(|set| set.traces).unwrap_or_default();
+        files.push(PathBuf::from(list));
+        files.extend(traces.into_iter().map(|entry| entry.file));
+    }
+    files
 }
 
 /// Whether JSON goes to standard output as an export.
