@@ -46,7 +46,8 @@ pub struct FleetTotal {
     pub reserved_bytes: Bytes,
     /// Sum of their peaks of active memory.
     pub active_bytes: Bytes,
-    /// Ranks that leave out as many requests as under the reference: only they did the same work.
+    /// Ranks that leave out as many requests as under the reference, on a device with room for what either holds: only
+    /// they did the same work in the same way.
     pub compared_ranks: u64,
     /// What these ranks hold under the reference, summed.
     pub reference_bytes: Bytes,
@@ -58,16 +59,18 @@ pub struct FleetTotal {
     pub alloc_retries: u64,
     /// Predicted time in driver calls in nanoseconds, where there is a profile.
     pub predicted_driver_ns: Option<u64>,
-    /// How many cards of which size the jobs need, the smallest that hold their worst ranks.
-    pub cards: Vec<CardCount>,
-    /// Ranks of jobs that were not recorded completely: which card is enough for them is not known.
+    /// How many cards of which size are enough for the jobs: the smallest that hold the peaks of their worst ranks.
+    /// Smaller ones may be, too.
+    pub enough_cards: Vec<CardCount>,
+    /// Ranks of jobs for which no card is known to be enough, nor all to be too small: they were not recorded
+    /// completely, ran out of memory, or held more than any card has.
     pub unknown_cards: u64,
-    /// How many of the ranks that were recorded completely hold how much.
+    /// How many of the ranks that were recorded completely, and did not run out of memory, hold how much.
     #[serde(serialize_with = "as_pairs")]
     pub sizes: SizeHistogram,
 }
 
-/// Cards of one size; `None` for ranks that no card holds, or that ran out of memory.
+/// Cards of one size; `None` for ranks of jobs that request more at once than any card has.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct CardCount {
     /// The card.
@@ -87,9 +90,9 @@ pub struct FleetJob {
     pub ranks: u64,
     /// Whether what is known of its ranks are bounds or estimates, because one of them was not recorded completely.
     pub is_lower_bound: bool,
-    /// What its ranks hold under the reference and do not use at their peaks, summed.
-    pub lost_bytes: Bytes,
-    /// The worst rank under each allocator, in the order of the totals.
+    /// What its ranks hold under the reference and do not use at their peaks, summed; `None` if the reference has none.
+    pub lost_bytes: Option<Bytes>,
+    /// The worst rank under each allocator that ran; the reference comes first.
     pub peaks: Vec<JobPeak>,
 }
 

@@ -65,9 +65,7 @@ fn from_csv(path: &Path) -> Result<Sheet, InputError> {
 }
 
 fn from_parquet(path: &Path) -> Result<Sheet, InputError> {
-    let file = File::open(path).map_err(|error| InputError::unreadable(path, error))?;
-    let damaged = |error| InputError::at(path.display(), error);
-    let (names, rows) = reading::read(file).map_err(damaged)?;
+    let (names, rows) = reading::read(path)?;
     Ok((names.to_vec(), rows.iter().map(Record::texts).collect()))
 }
 

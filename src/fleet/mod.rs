@@ -20,6 +20,7 @@
 //! where the last one was, and the finished files are the same to the byte. So Slurm, Kubernetes or Ray only have to
 //! start shards, and to start those again that died.
 
+mod about;
 mod config;
 mod data;
 mod layout;
@@ -41,5 +42,5 @@ pub use data::{
 pub use layout::{Layout, Part, Shard};
 pub use listing::{FileEntry, Listing, list};
 pub use run::{FleetError, MOST_JOBS, Outcome, RunOptions, run};
-pub use summary::{SummaryError, summarize};
+pub use summary::summarize;
 pub use tables::{SCHEMA_VERSION, TABLES, Table};

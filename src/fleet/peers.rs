@@ -21,8 +21,11 @@ pub(super) struct RankFacts {
     pub(super) rank: Option<u64>,
     file: String,
     events: u64,
-    requested: Bytes,
+    /// Most bytes requested at any time.
+    pub(super) requested: Bytes,
     settings: String,
+    /// Memory that PyTorch ran within, if it ran short.
+    pub(super) memory: Option<Bytes>,
     /// Whether the recording shows the whole job.
     pub(super) is_complete: bool,
 }
@@ -36,6 +39,7 @@ impl RankFacts {
             events: record.whole("events"),
             requested: record.whole("requested_peak_bytes"),
             settings: record.text("settings"),
+            memory: record.some_whole("device_memory_bytes"),
             is_complete: record.text("coverage") == CoverageKind::Complete.name(),
         }
     }

@@ -1,13 +1,14 @@
 //! Reading: the rows of a Parquet file, cells by name.
 
 use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row};
 
-use crate::report::{ReportError, Result};
+use crate::input_error::InputError;
 
 /// A row.
 #[derive(Debug, Clone)]
@@ -55,23 +56,28 @@ impl Record {
 }
 
 /// Names of the columns and all rows of a file, which is small.
-pub(super) fn read(file: File) -> Result<(Arc<Vec<String>>, Vec<Record>)> {
-    let reader = SerializedFileReader::new(file).map_err(damaged)?;
+pub(super) fn read(path: &Path) -> Result<(Arc<Vec<String>>, Vec<Record>), InputError> {
+    let damaged = |error| damaged(path, &error);
+    let reader = open(path)?;
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
     let names = Arc::new(schema.columns().iter().map(|c| c.name().to_owned()).collect());
     let record = |row: Result<Row, ParquetError>| {
         Ok(Record { names: Arc::clone(&names), row: row.map_err(damaged)? })
     };
     let rows = reader.get_row_iter(None).map_err(damaged)?.map(record);
-    let rows = rows.collect::<Result<_>>()?;
+    let rows = rows.collect::<Result<_, _>>()?;
     Ok((names, rows))
 }
 
-pub(super) fn row_count(file: File) -> Result<u64> {
-    let reader = SerializedFileReader::new(file).map_err(damaged)?;
-    Ok(reader.metadata().file_metadata().num_rows().unsigned_abs())
+pub(super) fn row_count(path: &Path) -> Result<u64, InputError> {
+    Ok(open(path)?.metadata().file_metadata().num_rows().unsigned_abs())
 }
 
-fn damaged(error: ParquetError) -> ReportError {
-    ReportError::Data(error.to_string())
+fn open(path: &Path) -> Result<SerializedFileReader<File>, InputError> {
+    let file = File::open(path).map_err(|error| InputError::unreadable(path, error))?;
+    SerializedFileReader::new(file).map_err(|error| damaged(path, &error))
+}
+
+fn damaged(path: &Path, error: &ParquetError) -> InputError {
+    InputError::at(path.display(), format_args!("cannot be read: {error}"))
 }

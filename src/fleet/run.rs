@@ -8,11 +8,12 @@ use std::thread;
 
 use twox_hash::XxHash3_128;
 
+use super::about::About;
 use super::config::Config;
 use super::layout::{Layout, Part, Shard};
 use super::listing::FileEntry;
 use super::reading::row_count;
-use super::store::{About, Store};
+use super::store::Store;
 use super::tables::{Column, SCHEMA_VERSION, TABLES, errors, heading, ranks, runs, steps};
 use super::task::{Rows, rows_of};
 use crate::input_error::InputError;
@@ -154,7 +155,7 @@ fn errors_of(store: &Store, part: &Part) -> Result<u64, FleetError> {
     if !store.has(&name) {
         return Ok(0);
     }
-    Ok(row_count(store.file(&name)?)?)
+    Ok(row_count(&store.path(&name))?)
 }
 
 impl<'a> Crew<'a> {

@@ -3,6 +3,7 @@
 
 use super::data::{CardCount, FleetJob, FleetSummary, FleetTotal, JobPeak};
 use crate::allocator::{Role, find};
+use crate::plan::show::reserve;
 use crate::report::section::Section;
 use crate::run::RECORDED;
 use crate::trace::{Bounded, Certainty};
@@ -40,7 +41,7 @@ pub(crate) fn clauses(fleet: &FleetSummary) -> Vec<String> {
     if let Some(setting) = setting.filter(|total| Some(&total.allocator) != best.map(name))
         && saves(setting, reference)
     {
-        let (held, share) = (held(fleet, setting.compared_bytes), setting.saved_share());
+        let (held, share) = (held(fleet, setting, setting.compared_bytes), setting.saved_share());
         let on = compared(setting);
         let setting = "With expandable_segments:True, one setting";
         clauses.push(format!("{setting}{on}: {held} ({share:.1} % less)."));
@@ -53,23 +54,36 @@ pub(crate) fn clauses(fleet: &FleetSummary) -> Vec<String> {
 
 fn answer(fleet: &FleetSummary, reference: &FleetTotal, best: Option<&FleetTotal>) -> String {
     let owner = match reference.allocator.as_str() {
-        RECORDED => "PyTorch",
-        name => name,
+        RECORDED => "PyTorch reserved".to_owned(),
+        name => format!("{name} reserves"),
     };
     let Some(best) = best else {
-        let held = held(fleet, reference.reserved_bytes);
-        let is_compared = fleet.totals[1..].iter().any(|total| total.compared_ranks > 0);
-        return match is_compared {
-            false => format!("{owner} reserved {held} at the peaks of all ranks."),
-            true => format!("No other allocator needs less than the {held} that {owner} reserved."),
-        };
+        let held = held(fleet, reference, reference.reserved_bytes);
+        let others = no_better(fleet, reference).unwrap_or_default();
+        return format!("{owner} {held} at the peaks of all ranks{others}.");
     };
-    let [less, more] = [best.compared_bytes, best.reference_bytes].map(|b| held(fleet, b));
+    let less = held(fleet, best, best.compared_bytes);
+    let more = held(fleet, reference, best.reference_bytes);
     let (on, share) = (compared(best), best.saved_share());
-    format!(
-        "{} would hold {less} where {owner} reserved {more}{on}: {share:.1} % less.",
-        name(best)
-    )
+    format!("{} would hold {less} where {owner} {more}{on}: {share:.1} % less.", name(best))
+}
+
+/// Names that a sentence has room for.
+const NAMES: usize = 4;
+
+/// The allocators that were compared with the reference and do not need less.
+fn no_better(fleet: &FleetSummary, reference: &FleetTotal) -> Option<String> {
+    let others = candidates(fleet, reference).filter(|total| total.compared_ranks > 0);
+    let others: Vec<&FleetTotal> = others.filter(|total| total.saved() <= 0.0).collect();
+    let is_on_all = others.iter().all(|total| total.compared_ranks == total.ranks);
+    let on = if is_on_all { "" } else { " on the ranks that can be compared" };
+    let names: Vec<&str> = others.iter().map(|total| name(total).as_str()).collect();
+    match names[..] {
+        [] => None,
+        [one] => Some(format!("; {one} needs no less{on}")),
+        _ if names.len() <= NAMES => Some(format!("; none of {} needs less{on}", names.join(", "))),
+        _ => Some(format!("; none of {} others needs less{on}", names.len())),
+    }
 }
 
 /// On which ranks it is compared with the reference, unless it is on all of them.
@@ -82,8 +96,19 @@ fn compared(total: &FleetTotal) -> String {
 
 /// The allocator that saves most, and serves all that the reference serves.
 fn best<'a>(fleet: &'a FleetSummary, reference: &FleetTotal) -> Option<&'a FleetTotal> {
-    let serving = fleet.totals[1..].iter().filter(|total| saves(total, reference));
+    let serving = candidates(fleet, reference).filter(|total| saves(total, reference));
     serving.max_by(|a, b| a.saved().total_cmp(&b.saved()))
+}
+
+/// What one could choose in place of the reference. PyTorch's allocator is no other than what was recorded.
+fn candidates<'a>(
+    fleet: &'a FleetSummary,
+    reference: &FleetTotal,
+) -> impl Iterator<Item = &'a FleetTotal> {
+    let is_recorded = reference.allocator == RECORDED;
+    let is_choice = |total: &FleetTotal| role(&total.allocator).is_some_and(Role::is_choice);
+    let others = fleet.totals[1..].iter().filter(move |total| is_choice(total));
+    others.filter(move |total| !is_recorded || total.allocator != "caching" || total.saved() > 0.0)
 }
 
 fn saves(total: &FleetTotal, reference: &FleetTotal) -> bool {
@@ -94,20 +119,23 @@ fn name(total: &FleetTotal) -> &String {
     &total.allocator
 }
 
-/// A sum over all ranks, in a sentence.
-fn held(fleet: &FleetSummary, bytes: Bytes) -> String {
-    let sign = if fleet.incomplete_ranks > 0 { "at least " } else { "" };
-    format!("{sign}{}", Size(bytes))
+/// What ranks hold under an allocator, summed, in a sentence.
+fn held(fleet: &FleetSummary, total: &FleetTotal, bytes: Bytes) -> String {
+    let certainty = certainty(fleet.incomplete_ranks > 0, &total.allocator);
+    format!("{}{}", certainty.words(), Size(bytes))
+}
+
+/// What the allocator of a label is; `None` of the recording.
+fn role(label: &str) -> Option<Role> {
+    find(label.split(' ').next()?).map(|spec| spec.role)
 }
 
 /// How a figure under an allocator, named by its label, stands to the jobs'. Tables do not tell whether it is the
 /// beginning that an incomplete recording lacks.
 fn certainty(is_partial: bool, label: &str) -> Certainty {
-    let name = label.split(' ').next().unwrap_or_default();
-    let is_bound = || find(name).is_some_and(|spec| spec.role == Role::Bound);
     match is_partial {
         false => Certainty::Exact,
-        true if name == RECORDED || is_bound() => Certainty::AtLeast,
+        true if label == RECORDED || role(label) == Some(Role::Bound) => Certainty::AtLeast,
         true => Certainty::About,
     }
 }
@@ -151,7 +179,12 @@ fn totals(fleet: &FleetSummary) -> Section {
     };
     let rows = fleet.totals.iter().map(row).collect();
     let is_partial = fleet.totals.iter().any(|total| total.compared_ranks < total.ranks);
-    let note = if is_partial { "; saved: on ranks that serve the same requests" } else { "" };
+    let note = match is_partial {
+        true => {
+            "; saved: on ranks that serve the same requests, where the device has room for either peak"
+        }
+        false => "",
+    };
     Section::new(format!("What all ranks hold at their peaks{note}"), &heading, rows)
 }
 
@@ -167,7 +200,7 @@ fn saved(total: &FleetTotal) -> [String; 2] {
 
 fn cards(fleet: &FleetSummary) -> Section {
     let is_needed = |name: Option<&str>| {
-        let mut counts = fleet.totals.iter().flat_map(|total| &total.cards);
+        let mut counts = fleet.totals.iter().flat_map(|total| &total.enough_cards);
         counts.any(|count| count.card.as_deref() == name)
     };
     let names = fleet.targets.iter().map(|target| Some(target.name.as_str())).chain([None]);
@@ -181,21 +214,25 @@ fn cards(fleet: &FleetSummary) -> Section {
     let row = |total: &FleetTotal| {
         let count = |name: &Option<&str>| {
             let is_it = |count: &&CardCount| count.card.as_deref() == *name;
-            grouped(total.cards.iter().find(is_it).map_or(0, |count| count.count))
+            grouped(total.enough_cards.iter().find(is_it).map_or(0, |count| count.count))
         };
         let unknown = is_unknown.then(|| grouped(total.unknown_cards));
         let counts = names.iter().map(count).chain(unknown);
         [total.allocator.clone()].into_iter().chain(counts).collect()
     };
     let rows = fleet.totals.iter().map(row).collect();
-    let unknown = match is_unknown {
-        true => "; unknown: a rank of the job was not recorded completely",
-        false => "",
-    };
-    let title = format!(
-        "Cards that the jobs need: the smallest that hold their worst rank{}{unknown}",
-        crate::plan::show::reserve(&fleet.targets)
-    );
+    let mut title =
+        "Cards that are enough for the jobs: the smallest that hold the peak of their worst \
+                     rank; a smaller one may do, which 'gmlake-sim plan' finds out"
+            .to_owned();
+    title += &reserve(&fleet.targets);
+    if names.contains(&None) {
+        title += "; none of them: more was requested at once than any has";
+    }
+    if is_unknown {
+        title += "; unknown: a rank of the job was not recorded completely, ran out of memory or \
+                  held more than any card has";
+    }
     Section::new(title, &heading, rows)
 }
 
@@ -203,19 +240,21 @@ fn jobs(fleet: &FleetSummary) -> Section {
     let shown = fleet.worst_jobs.len();
     let title = match fleet.jobs as usize > shown {
         true => {
-            format!("The {shown} jobs that lose most: for each allocator what the worst rank holds")
+            let shown = Count(shown as u64, "job");
+            format!("The {shown} that lose most: for each allocator what the worst rank holds")
         }
         false => "The jobs: for each allocator what the worst rank holds".to_owned(),
     };
     let mut heading = vec!["job", "date", "ranks", "lost, sum", "worst rank"];
     heading.extend(fleet.totals.iter().map(|total| total.allocator.as_str()));
     let row = |job: &FleetJob| {
-        let worst = job.peaks.first().and_then(|peak| peak.worst_rank);
+        let first = job.peaks.first().filter(|_| job.lost_bytes.is_some());
+        let worst = first.and_then(|peak| peak.worst_rank);
         let mut cells = vec![
             job.job.clone(),
             job.date.clone(),
             grouped(job.ranks),
-            Size(job.lost_bytes).to_string(),
+            job.lost_bytes.map_or_else(|| "-".to_owned(), |lost| Size(lost).to_string()),
             worst.map_or_else(|| "-".to_owned(), |rank| rank.to_string()),
         ];
         cells.extend(fleet.totals.iter().map(|total| {

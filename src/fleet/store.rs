@@ -8,27 +8,9 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
+use super::about::{ABOUT, About};
 use super::tables::SCHEMA_VERSION;
 use crate::input_error::InputError;
-
-/// What the tables of a folder are made of.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct About {
-    /// Version of the tables' columns.
-    pub(super) schema_version: u32,
-    /// Version of this program.
-    pub(super) tool_version: String,
-    /// What was listed, as typed.
-    pub(super) inputs: Vec<String>,
-    /// What is run of each recording: an allocator, and what is varied.
-    pub(super) runs: Vec<String>,
-    /// A hash of all else that rows depend on.
-    pub(super) conditions: String,
-}
-
-const ABOUT: &str = "fleet.json";
 
 /// A folder for tables.
 #[derive(Debug)]
@@ -83,9 +65,9 @@ impl Store {
         Ok(Self { root: root.to_owned() })
     }
 
-    /// A file's path, as messages name it.
-    pub(super) fn path(&self, name: &str) -> String {
-        self.root.join(name).display().to_string()
+    /// A file's path.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
     }
 
     /// Whether nothing is in the folder, but what another shard is about to write.
@@ -99,11 +81,6 @@ impl Store {
 
     pub(super) fn has(&self, name: &str) -> bool {
         self.root.join(name).is_file()
-    }
-
-    pub(super) fn file(&self, name: &str) -> Result<File, InputError> {
-        let path = self.root.join(name);
-        File::open(&path).map_err(|source| io_error(&path, source))
     }
 
     /// Writes a file; it is there as a whole or not at all.
@@ -156,20 +133,6 @@ impl Store {
             let _ = fs::remove_dir(folder);
         }
         Ok(())
-    }
-}
-
-impl About {
-    /// In what results of the two would differ.
-    fn difference(&self, other: &Self) -> Option<&'static str> {
-        let versions = |about: &Self| (about.schema_version, about.tool_version.clone());
-        if versions(self) != versions(other) {
-            return Some("versions of gmlake-sim");
-        }
-        if (&self.runs, &self.conditions) != (&other.runs, &other.conditions) {
-            return Some("allocators or settings");
-        }
-        (self.inputs != other.inputs).then_some("inputs")
     }
 }
 

@@ -11,7 +11,6 @@ use super::peers::{RankFacts, unlike};
 use super::reading::{self, Record};
 use super::store::Store;
 use crate::input_error::InputError;
-use crate::report::ReportError;
 use crate::run::RECORDED;
 use crate::units::Bytes;
 use gmlake_core::cards::Target;
@@ -20,22 +19,6 @@ use gmlake_core::cards::Target;
 const NAMED: usize = 20;
 /// Kinds of problems that are counted.
 const PROBLEMS: usize = 1000;
-
-/// Why there is no summary.
-#[derive(Debug, thiserror::Error)]
-pub enum SummaryError {
-    /// The folder cannot be read.
-    #[error(transparent)]
-    Store(#[from] InputError),
-    /// A table is damaged.
-    #[error("{file}: {source}")]
-    Damaged {
-        /// The file.
-        file: String,
-        /// What is wrong with it.
-        source: ReportError,
-    },
-}
 
 /// The runs of one rank: allocators with what they hold.
 #[derive(Debug, Clone, Default)]
@@ -47,6 +30,8 @@ pub(super) struct Rank {
 #[derive(Debug, Clone, Default)]
 struct Run {
     label: usize,
+    /// Memory of the device, where it had a limit.
+    memory: Option<Bytes>,
     reserved: Bytes,
     active: Bytes,
     ooms: u64,
@@ -63,7 +48,7 @@ pub fn summarize(
     folder: &Path,
     cards: &[Target],
     reference: Option<&str>,
-) -> Result<FleetSummary, SummaryError> {
+) -> Result<FleetSummary, InputError> {
     let store = Store::existing(folder)?;
     let mut summary = Summary::new(cards, reference.or(recorded(&store)?));
     let mut group: Option<(String, Vec<Rank>)> = None;
@@ -86,13 +71,17 @@ pub fn summarize(
 }
 
 /// The name of what PyTorch did, if any recording says so.
-fn recorded(store: &Store) -> Result<Option<&'static str>, SummaryError> {
+fn recorded(store: &Store) -> Result<Option<&'static str>, InputError> {
     for part in store.parts("runs")? {
-        if read(store, "runs", &part)?.iter().any(|run| run.text("allocator") == RECORDED) {
+        if read(store, "runs", &part)?.iter().any(is_recorded) {
             return Ok(Some(RECORDED));
         }
     }
     Ok(None)
+}
+
+fn is_recorded(run: &Record) -> bool {
+    run.text("allocator") == RECORDED
 }
 
 /// A summary of the jobs that were read so far.
@@ -122,7 +111,7 @@ impl<'a> Summary<'a> {
     }
 
     /// The ranks of one part, each with its runs.
-    fn ranks(&mut self, store: &Store, part: &str) -> Result<Vec<Rank>, SummaryError> {
+    fn ranks(&mut self, store: &Store, part: &str) -> Result<Vec<Rank>, InputError> {
         let mut ranks: Vec<Rank> = Vec::new();
         let mut known: BTreeMap<(String, u64), usize> = BTreeMap::new();
         for record in read(store, "ranks", part)? {
@@ -134,8 +123,11 @@ impl<'a> Summary<'a> {
             let key = (record.text("file"), record.whole("device"));
             let Some(&index) = known.get(&key) else { continue };
             let label = self.label(&record);
+            let recorded_within = || ranks[index].facts.memory.filter(|_| is_recorded(&record));
+            let memory = record.some_whole("device_memory_bytes").or_else(recorded_within);
             ranks[index].runs.push(Run {
                 label,
+                memory,
                 reserved: record.whole("reserved_peak_bytes"),
                 active: record.whole("active_peak_bytes"),
                 ooms: record.whole("oom_count"),
@@ -182,20 +174,20 @@ impl<'a> Summary<'a> {
         for rank in ranks {
             self.add_rank(rank, reference);
         }
-        let peaks: Vec<JobPeak> =
-            (0..self.labels.len()).map(|label| self.peak(ranks, label)).collect();
-        for (label, peak) in peaks.iter().enumerate() {
-            self.count_cards(label, peak, ranks);
+        for label in 0..self.labels.len() {
+            self.count_cards(label, ranks);
         }
+        let peaks = (0..self.labels.len()).filter_map(|label| self.peak(ranks, label)).collect();
+        let lost = |run: &Run| run.reserved.saturating_sub(run.active);
+        let runs = ranks.iter().filter_map(|rank| rank.run(reference?));
+        let lost_bytes = runs.map(lost).reduce(|sum, lost| sum + lost);
         if let Some(reference) = reference {
             self.name_unlike(&job, &date, ranks, reference);
-            let runs = ranks.iter().filter_map(|rank| rank.run(reference));
-            let lost_bytes = runs.map(|run| run.reserved.saturating_sub(run.active)).sum();
-            let (ranks, is_lower_bound) = (ranks.len() as u64, incomplete > 0);
-            let job = FleetJob { job, date, ranks, is_lower_bound, lost_bytes, peaks };
-            self.found.worst_jobs.push(job);
-            self.trim();
         }
+        let (ranks, is_lower_bound) = (ranks.len() as u64, incomplete > 0);
+        let job = FleetJob { job, date, ranks, is_lower_bound, lost_bytes, peaks };
+        self.found.worst_jobs.push(job);
+        self.trim();
     }
 
     /// Takes note of ranks that hold another amount than their peers.
@@ -222,10 +214,10 @@ impl<'a> Summary<'a> {
             total.active_bytes += run.active;
             total.oom_ranks += u64::from(run.ooms > 0);
             total.alloc_retries += run.retries;
-            if rank.facts.is_complete {
+            if rank.facts.is_complete && run.ooms == 0 {
                 total.sizes.add(run.reserved);
             }
-            if let Some(reference) = reference.filter(|reference| reference.ooms == run.ooms) {
+            if let Some(reference) = reference.filter(|reference| reference.is_like(run)) {
                 total.compared_ranks += 1;
                 total.reference_bytes += reference.reserved;
                 total.compared_bytes += run.reserved;
@@ -236,35 +228,36 @@ impl<'a> Summary<'a> {
         }
     }
 
-    fn peak(&self, ranks: &[Rank], label: usize) -> JobPeak {
+    /// What a job needs under an allocator, if any of its ranks ran under it.
+    fn peak(&self, ranks: &[Rank], label: usize) -> Option<JobPeak> {
         let runs = || ranks.iter().filter_map(|rank| Some((rank, rank.run(label)?)));
         // Of equals the first.
-        let worst = runs().min_by_key(|(_, run)| std::cmp::Reverse(run.reserved));
-        JobPeak {
+        let (rank, worst) = runs().min_by_key(|(_, run)| std::cmp::Reverse(run.reserved))?;
+        Some(JobPeak {
             allocator: self.labels[label].clone(),
-            worst_rank: worst.and_then(|(rank, _)| rank.facts.rank),
-            worst_bytes: worst.map_or(0, |(_, run)| run.reserved),
-            least_bytes: runs().map(|(_, run)| run.reserved).min().unwrap_or(0),
+            worst_rank: rank.facts.rank,
+            worst_bytes: worst.reserved,
+            least_bytes: runs().map(|(_, run)| run.reserved).min()?,
             oom_ranks: runs().filter(|(_, run)| run.ooms > 0).count() as u64,
-        }
+        })
     }
 
-    /// All ranks of a job need cards that hold the worst one. Where a recording is not complete, the worst one is not
-    /// known; what its tensors take is a lower bound, and known not to fit where no card has as much.
-    fn count_cards(&mut self, label: usize, peak: &JobPeak, ranks: &[Rank]) {
+    /// All ranks of a job need cards that are enough for the worst one. What it held is enough. A smaller card may be,
+    /// where the allocator gives back what it caches, so that no card is known not to be enough but one that has less
+    /// than was requested at once.
+    fn count_cards(&mut self, label: usize, ranks: &[Rank]) {
         let runs = || ranks.iter().filter_map(|rank| rank.run(label));
         let count = runs().count() as u64;
-        let live = runs().map(|run| run.active).max().unwrap_or(0);
-        let no_card = self.cards.len();
-        let is_known = ranks.iter().all(|rank| rank.facts.is_complete)
-            || self.cards.last().is_none_or(|largest| largest.capacity_bytes < live);
-        if !is_known {
-            self.totals[label].unknown_cards += count;
-            return;
+        let smallest =
+            |bytes: Bytes| self.cards.iter().position(|card| card.capacity_bytes >= bytes);
+        let is_known = ranks.iter().all(|rank| rank.facts.is_complete);
+        let enough = runs().map(Run::enough).max().unwrap_or(0);
+        let requested = ranks.iter().map(|rank| rank.facts.requested).max().unwrap_or(0);
+        match (smallest(requested), smallest(enough)) {
+            (None, _) => self.counts[label][self.cards.len()] += count,
+            (_, Some(card)) if is_known => self.counts[label][card] += count,
+            _ => self.totals[label].unknown_cards += count,
         }
-        let fits = |card: &&Target| peak.oom_ranks == 0 && card.capacity_bytes >= peak.worst_bytes;
-        let card = self.cards.iter().position(fits).unwrap_or(no_card);
-        self.counts[label][card] += count;
     }
 
     /// Keeps no more than what will be named.
@@ -279,7 +272,7 @@ impl<'a> Summary<'a> {
         }
     }
 
-    fn read_errors(&mut self, store: &Store) -> Result<(), SummaryError> {
+    fn read_errors(&mut self, store: &Store) -> Result<(), InputError> {
         for part in store.parts("errors")? {
             for record in read(store, "errors", &part)? {
                 self.found.errors += 1;
@@ -300,7 +293,7 @@ impl<'a> Summary<'a> {
             self.cards.iter().map(|card| Some(card.name.clone())).chain([None]).collect();
         for (total, counts) in self.totals.iter_mut().zip(&self.counts) {
             let of = cards.iter().zip(counts).filter(|&(_, &count)| count > 0);
-            total.cards =
+            total.enough_cards =
                 of.map(|(card, &count)| CardCount { card: card.clone(), count }).collect();
         }
         if let Some(reference) = reference {
@@ -308,11 +301,8 @@ impl<'a> Summary<'a> {
             self.found.reference = Some(total.allocator.clone());
             self.totals.insert(0, total);
             for job in &mut self.found.worst_jobs {
-                // Jobs before the first with a label do not have it.
-                if job.peaks.len() > reference {
-                    let peak = job.peaks.remove(reference);
-                    job.peaks.insert(0, peak);
-                }
+                job.peaks
+                    .sort_by_key(|peak| Some(&peak.allocator) != self.found.reference.as_ref());
             }
         }
         self.found.targets = self.cards.into_iter().cloned().collect();
@@ -335,6 +325,25 @@ impl Rank {
     }
 }
 
+impl Run {
+    /// Memory that is known to be enough: what it held, or what it had where it ran short. None is known where that
+    /// was too little.
+    fn enough(&self) -> Bytes {
+        match (self.ooms, self.retries) {
+            (0, 0) => self.reserved,
+            (0, _) => self.reserved.max(self.memory.unwrap_or(0)),
+            _ => Bytes::MAX,
+        }
+    }
+
+    /// Whether it left out as many requests as another, on a device that has room for what the other held: where
+    /// memory is short, less is held, and that saves nothing.
+    fn is_like(&self, other: &Self) -> bool {
+        let has_room = |on: &Self, of: &Self| on.memory.is_none_or(|memory| memory >= of.reserved);
+        self.ooms == other.ooms && has_room(self, other) && has_room(other, self)
+    }
+}
+
 fn farthest(one: &UnlikeRank, other: &UnlikeRank) -> std::cmp::Ordering {
     let distance = |rank: &UnlikeRank| {
         rank.reserved_bytes.abs_diff(rank.median_bytes) as f64 / rank.median_bytes.max(1) as f64
@@ -342,11 +351,8 @@ fn farthest(one: &UnlikeRank, other: &UnlikeRank) -> std::cmp::Ordering {
     distance(other).total_cmp(&distance(one))
 }
 
-fn read(store: &Store, table: &str, part: &str) -> Result<Vec<Record>, SummaryError> {
-    let name = format!("{table}/{part}");
-    let file = store.file(&name)?;
-    let rows = reading::read(file).map(|(_, rows)| rows);
-    rows.map_err(|source| SummaryError::Damaged { file: store.path(&name), source })
+fn read(store: &Store, table: &str, part: &str) -> Result<Vec<Record>, InputError> {
+    Ok(reading::read(&store.path(&format!("{table}/{part}")))?.1)
 }
 
 /// Job and date of `job=.../date=...`.

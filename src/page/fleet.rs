@@ -105,14 +105,16 @@ fn facts(summary: &FleetSummary) -> Vec<(String, String)> {
 }
 
 fn left_out(summary: &FleetSummary) -> String {
-    match summary.incomplete_ranks {
-        0 => String::new(),
-        count => format!(
-            " Ranks that were not recorded completely are left out: {} of {}.",
-            Grouped(count),
-            Grouped(summary.ranks)
-        ),
+    let (count, ranks) = (Grouped(summary.incomplete_ranks), Grouped(summary.ranks));
+    let mut text = String::new();
+    if summary.incomplete_ranks > 0 {
+        text +=
+            &format!(" Ranks that were not recorded completely are left out: {count} of {ranks}.");
     }
+    if summary.totals.iter().any(|total| total.oom_ranks > 0) {
+        text += " A rank that ran out of memory is left out of its allocator's curve.";
+    }
+    text
 }
 
 /// A section with a title of its own: what stands before the first colon or semicolon.

@@ -257,7 +257,14 @@ fn what_was_recorded_is_the_reference_though_the_first_job_does_not_say_it() {
     let json: Value = serde_json::from_slice(&json).unwrap();
     let json = &json["result"];
     assert_eq!((&json["jobs"], &json["reference"]), (&Value::from(2), &Value::from("recorded")));
-    assert_eq!(json["worst_jobs"].as_array().unwrap().len(), 1);
+    let [known, unknown] = &json["worst_jobs"].as_array().unwrap()[..] else { panic!("{json}") };
+    assert_eq!((&known["job"], &unknown["job"]), (&"b/rank*".into(), &"a/job".into()));
+    assert!(known["lost_bytes"].is_u64() && known["peaks"][0]["allocator"] == "recorded");
+    assert!(unknown["lost_bytes"].is_null(), "{unknown}");
+    assert!(unknown["peaks"].as_array().unwrap().iter().all(|p| p["allocator"] != "recorded"));
+    let mut report = gmlake_sim();
+    let row = predicate::str::is_match(r"(?m)^a/job +[-0-9]+ +1 +- +- +- +2 MiB").unwrap();
+    report.args(["fleet", "report"]).arg(&out).assert().success().stdout(row);
 }
 
 /// Two dumps one behind the other, and a file with one.
@@ -318,6 +325,10 @@ fn what_is_wrong_is_said_in_a_line() {
     let damaged = files(&out).into_keys().find(|name| name.starts_with("ranks/")).unwrap();
     fs::write(out.join(&damaged), "PAR1 no more").unwrap();
     refuse(&["report", &o], &damaged);
+    refuse(
+        &["report", &o],
+        "cannot be read: Parquet error: Invalid Parquet file. Corrupt footer\n",
+    );
 }
 
 #[test]
@@ -349,7 +360,7 @@ fn no_card_is_counted_for_what_was_not_recorded_completely() {
     let json = &json["result"];
     assert_eq!(json["incomplete_ranks"], 1);
     for total in json["totals"].as_array().unwrap() {
-        let known: u64 = total["cards"]
+        let known: u64 = total["enough_cards"]
             .as_array()
             .unwrap()
             .iter()
@@ -374,6 +385,6 @@ fn no_card_is_counted_for_what_was_not_recorded_completely() {
     let json = &json["result"];
     for total in json["totals"].as_array().unwrap() {
         assert_eq!(total["unknown_cards"], 0, "{total}");
-        assert_eq!(total["cards"][0]["card"], Value::Null, "{total}");
+        assert_eq!(total["enough_cards"][0]["card"], Value::Null, "{total}");
     }
 }

@@ -1,6 +1,7 @@
 //! `fleet report`: what the tables of many recordings add up to.
 
 use std::fs;
+use std::path::Path;
 
 use predicates::prelude::*;
 use predicates::str::contains;
@@ -59,15 +60,90 @@ fn the_report_names_what_is_lost_and_who_is_unlike() {
         .stderr(one_line("no row \"jemalloc\" to compare with; there are: recorded"));
 }
 
+/// A job that is a table of requests.
+fn requests(folder: &Path, lines: &str) {
+    fs::create_dir_all(folder).unwrap();
+    fs::write(folder.join("job.csv"), format!("event,id,size,stream\n{lines}")).unwrap();
+}
+
+fn report(out: &Path, arguments: &[&str]) -> String {
+    let output = gmlake_sim().args(["fleet", "report"]).arg(out).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A cache of 1 GiB is in the way of a request that has no room beside it.
+#[test]
+fn a_card_that_holds_a_peak_is_enough_and_a_smaller_one_may_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, out) = (folder.path().join("in"), folder.path().join("out"));
+    requests(&input, "alloc,a,1GiB,0\nfree,a,1GiB,0\nalloc,b,2GiB,0\n");
+    let memory = "device-memory=unlimited,2.5GiB,1.5GiB";
+    fleet(&input, &out).args(["--allocators", "caching", "--set", memory]).assert().success();
+    // What is left of a T4's 14.56 GiB is more than 3 GiB, 2.75 GiB, less than 2.5 GiB, less than 2 GiB.
+    let (t4, none) = (&[("T4", 1)][..], &[("none", 1)][..]);
+    for (reserve, unlimited, flushed) in
+        [("11GiB", t4, t4), ("11.8GiB", &[], t4), ("12.2GiB", &[], &[]), ("13GiB", none, none)]
+    {
+        let json = report(&out, &["--json", "--cards", "T4", "--reserve", reserve]);
+        let json: Value = serde_json::from_str(&json).unwrap();
+        let refused = if reserve == "13GiB" { none } else { &[] };
+        for (at, expected) in [unlimited, flushed, refused].into_iter().enumerate() {
+            let total = &json["result"]["totals"][at];
+            let cards = total["enough_cards"].as_array().unwrap().iter();
+            let cards: Vec<(&str, u64)> = cards
+                .map(|card| {
+                    (card["card"].as_str().unwrap_or("none"), card["count"].as_u64().unwrap())
+                })
+                .collect();
+            assert_eq!(cards, expected, "{reserve}: {total}");
+            assert_eq!(total["unknown_cards"], u64::from(cards.is_empty()), "{reserve}: {total}");
+        }
+    }
+    let text = report(&out, &["--cards", "T4"]);
+    assert!(text.contains("; a smaller one may do, which 'gmlake-sim plan' finds out"), "{text}");
+    assert!(
+        text.contains(", ran out of memory or held") && !text.contains("none of them"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_first_sentence_says_what_was_compared_and_how_well_it_is_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("in");
+    put("streams", &input.join("rank0.pickle.xz"));
+    let first = |more: &[&str], reference: &[&str]| {
+        let out = folder.path().join(more.concat().replace('/', ""));
+        fleet(&input, &out).args(more).assert().success();
+        report(&out, reference).split(". ").next().unwrap().to_owned()
+    };
+    let alone = "PyTorch reserved 10.27 GiB at the peaks of all ranks";
+    assert_eq!(first(&["--allocators", "caching"], &[]), alone);
+    let both = ["--allocators", "caching,lake"];
+    let least = "lake reserves 10.02 GiB at the peaks of all ranks; caching needs no less";
+    assert_eq!(first(&both, &["--reference", "lake"]), least);
+    let all = first(&["--allocators", "caching,expandable,lake"], &["--reference", "lake"]);
+    assert!(all.ends_with("; none of caching, expandable needs less"), "{all}");
+    // With less memory less is held, which saves nothing.
+    let short = ["--allocators", "caching", "--set", "device-memory=4GiB,unlimited"];
+    let same = format!("{alone}; caching device-memory=unlimited needs no less");
+    assert_eq!(first(&short, &[]), same);
+    let cut = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/cases/truncated/ring.pickle");
+    let out = folder.path().join("cut");
+    fleet(&cut, &out).assert().success();
+    let estimate = report(&out, &["--reference", "lake"]);
+    assert!(estimate.starts_with("lake reserves about "), "{estimate}");
+    assert!(report(&out, &[]).contains("PyTorch reserved at least "));
+}
+
 #[test]
 fn a_rank_that_leaves_requests_out_saves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (input, out) = (folder.path().join("in"), folder.path().join("out"));
     for (name, count) in [("small", 4), ("large", 40)] {
-        fs::create_dir_all(input.join(name)).unwrap();
         let blocks = (0..count).map(|block| format!("alloc,b{block},64MiB,0\n"));
-        let text = format!("event,id,size,stream\n{}", blocks.collect::<String>());
-        fs::write(input.join(name).join("job.csv"), text).unwrap();
+        requests(&input.join(name), &blocks.collect::<String>());
     }
     let memory = "device-memory=unlimited,1GiB,8MiB";
     fleet(&input, &out).args(["--allocators", "caching", "--set", memory]).assert().success();

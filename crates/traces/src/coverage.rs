@@ -222,6 +222,15 @@ impl Certainty {
             Self::About => "~ ",
         }
     }
+
+    /// The same in a sentence.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Exact => "",
+            Self::AtLeast => "at least ",
+            Self::About => "about ",
+        }
+    }
 }
 
 /// Bytes as a reader may take them: `7.29 GiB`, `>= 7.29 GiB` for a lower bound, or `~ 7.29 GiB`.

@@ -3,7 +3,7 @@
 
 const sharesChart = (root, fleet) => {
   const runs = fleet.allocators.filter((run) => run.shares.length);
-  if (!runs.length) return void root.append(el('p', { class: 'empty' }, 'No rank was recorded completely.'));
+  if (!runs.length) return void root.append(el('p', { class: 'empty' }, 'No rank was recorded completely without running out of memory.'));
   const sizes = runs.flatMap((run) => run.shares.map(([bytes]) => bytes));
   const low = Math.floor(Math.log2(Math.min(...sizes)) - 0.01), high = Math.ceil(Math.log2(Math.max(...sizes)) + 0.01);
   const shareAt = (run, bytes) => run.shares.reduce((share, [size, upTo]) => size <= bytes ? upTo : share, 0);
