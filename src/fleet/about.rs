@@ -1,5 +1,9 @@
 //! About a folder of tables: the file that says what they are made of, and that they are a fleet's.
 
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 /// What the tables of a folder are made of.
@@ -19,6 +23,12 @@ pub(super) struct About {
 
 /// The file that says it.
 pub(super) const ABOUT: &str = "fleet.json";
+
+/// Whether a folder holds the results of a fleet, of this version or another.
+pub(super) fn holds_results(folder: &Path) -> bool {
+    let file = File::open(folder.join(ABOUT)).map(BufReader::new);
+    file.is_ok_and(|file| serde_json::from_reader::<_, About>(file).is_ok())
+}
 
 impl About {
     /// In what results of the two would differ.

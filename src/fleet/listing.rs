@@ -1,8 +1,8 @@
 //! The listing: every recording of a fleet with its job, date and rank, found without opening one.
 //!
-//! A folder is searched with all that is below it. The job is the file's path below what was typed, with `*` in place
-//! of the rank; the date is one that stands in the path, else that of the file's last change. A manifest may say
-//! otherwise.
+//! A folder is searched with all that is below it, but for results of a fleet. The job is the file's path below what
+//! was typed, with `*` in place of the rank; the date is one that stands in the path, else that of the file's last
+//! change. A manifest may say otherwise.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use std::{fs, io};
 
 use rustc_hash::FxHashSet;
 
+use super::about::{ABOUT, holds_results};
 use super::manifest;
 use crate::input_error::InputError;
 use crate::remote::{self, RemoteFile};
@@ -102,6 +103,13 @@ fn far(argument: &Path, left_out: &mut Vec<PathBuf>) -> Result<Vec<FileEntry>, I
             folders.entry(folder).or_default().insert(path, file);
         }
     }
+    // What a fleet has written is known by its names: to open a file takes a request.
+    let has_tables = |folder: &Path| folders.keys().any(|f| f.starts_with(folder.join("ranks")));
+    let is_result = |file: &PathBuf| file.ends_with(ABOUT);
+    let results =
+        folders.iter().filter(|(folder, files)| files.keys().any(is_result) && has_tables(folder));
+    let results: Vec<PathBuf> = results.map(|(folder, _)| folder.clone()).collect();
+    folders.retain(|folder, _| !results.iter().any(|result| folder.starts_with(result)));
     let mut files = Vec::new();
     for mut folder in folders.into_values() {
         let paths: Vec<PathBuf> = folder.keys().cloned().collect();
@@ -134,14 +142,18 @@ fn expand(argument: &Path) -> Result<Recordings, InputError> {
     }
     let no_pattern = |error| InputError::at(&text, format_args!("not a pattern: {error}"));
     let paths = glob::glob(&text).map_err(no_pattern)?;
-    for path in paths.flatten() {
+    let is_result = |path: &PathBuf| path.ancestors().skip(1).any(holds_results);
+    for path in paths.flatten().filter(|path| !is_result(path)) {
         if path.is_dir() { search(&path, &mut found)? } else { found.files.push(path) }
     }
     Ok(found)
 }
 
-/// Adds the recordings in a folder and below it. What begins with a dot is left out.
+/// Adds the recordings in a folder and below it. What begins with a dot is left out, and so are results of a fleet.
 fn search(folder: &Path, found: &mut Recordings) -> Result<(), InputError> {
+    if holds_results(folder) {
+        return Ok(());
+    }
     let (files, folders) = job::inside(folder, true).map_err(|error| io_error(folder, error))?;
     found.extend(job::recordings(&files));
     folders.iter().try_for_each(|folder| search(folder, found))

@@ -155,6 +155,21 @@ fn tables_follow_recordings_that_change_and_go() {
 }
 
 #[test]
+fn results_are_no_recordings_wherever_they_lie() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = small(folder.path());
+    let out = input.join("results");
+    fleet(&input, &out).assert().success();
+    let whole = files(&out);
+    fleet(&input, &out).assert().success().stdout(contains("6 recordings, 6 of them done before"));
+    assert_eq!(files(&out), whole);
+    let other = folder.path().join("other");
+    fleet(&input.join("*"), &other).assert().success().stdout(contains("6 recordings"));
+    let mut none = fleet(&input.join("**/*.json"), &folder.path().join("none"));
+    none.assert().code(2).stderr(one_line("no recording here"));
+}
+
+#[test]
 fn killed_at_any_moment_it_ends_with_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let input = folder.path().join("snapshots");

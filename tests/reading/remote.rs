@@ -217,9 +217,14 @@ fn a_fleet_takes_all_folders_of_a_bucket() {
     let bytes = fs::read(RECORDING).unwrap();
     let names = ["j.r0.pickle", "j.r1.pickle", "x/s.json", "x/y/j.r9.pickle", "x/y/notes.json"];
     let hidden = ["x/.trash/j.r0.pickle", ".j.r2.pickle"];
+    let results = ["out/fleet.json", "out/ranks/job=j/date=d/part-0.parquet"];
     for root in ["/runs/a/", "/datasets/o/n/resolve/main/a/"] {
-        let files: Vec<String> =
-            names.iter().chain(&hidden).map(|name| format!("{root}{name}")).collect();
+        let files: Vec<String> = names
+            .iter()
+            .chain(&hidden)
+            .chain(&results)
+            .map(|name| format!("{root}{name}"))
+            .collect();
         let all: Vec<_> = files.iter().map(|name| (name.as_str(), bytes.as_slice())).collect();
         let server = Server::new(&all);
         let place = if root.starts_with("/runs") { "s3://runs/a/" } else { "hf://datasets/o/n/a/" };
