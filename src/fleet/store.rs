@@ -9,8 +9,19 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::about::{ABOUT, About};
-use super::tables::SCHEMA_VERSION;
+use super::tables::{SCHEMA_VERSION, TABLES};
 use crate::input_error::InputError;
+
+/// The files that a fleet has in its folder; none if the folder is of no fleet.
+pub fn results(folder: &Path) -> Vec<PathBuf> {
+    let Ok(store) = Store::existing(folder) else { return Vec::new() };
+    let parts = |table: &str| -> Vec<PathBuf> {
+        let parts = store.parts(table).unwrap_or_default();
+        parts.iter().map(|part| store.path(&format!("{table}/{part}"))).collect()
+    };
+    let parts = TABLES.iter().flat_map(|table| parts(table.name));
+    std::iter::once(store.path(ABOUT)).chain(parts).collect()
+}
 
 /// A folder for tables.
 #[derive(Debug)]

@@ -138,6 +138,25 @@ fn the_first_sentence_says_what_was_compared_and_how_well_it_is_known() {
 }
 
 #[test]
+fn no_page_takes_the_place_of_a_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, out) = (folder.path().join("in"), folder.path().join("out"));
+    requests(&input, "alloc,a,1GiB,0\n");
+    fleet(&input, &out).assert().success();
+    let pattern = out.join("runs/*/*/part-*.parquet").display().to_string();
+    let part = glob::glob(&pattern).unwrap().next().unwrap().unwrap();
+    for target in [out.join("fleet.json"), part] {
+        let before = fs::read(&target).unwrap();
+        let mut report = gmlake_sim();
+        report.args(["fleet", "report"]).arg(&out).arg("--out").arg(&target);
+        report.assert().code(2).stderr(one_line("is read, and would be overwritten"));
+        assert_eq!(fs::read(&target).unwrap(), before);
+    }
+    report(&out, &["--out", &out.join("fleet.html").display().to_string()]);
+    fleet(&input, &out).assert().success().stdout(contains("1 recording, 1 of them done before"));
+}
+
+#[test]
 fn a_rank_that_leaves_requests_out_saves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (input, out) = (folder.path().join("in"), folder.path().join("out"));

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use clap::ArgMatches;
 use gmlake::bench::Set;
+use gmlake::fleet;
 use gmlake::remote::{is_remote, shown};
 use gmlake::sim::job::{is_many, jobs};
 use gmlake::trace::is_compressed;
@@ -22,9 +23,13 @@ const READ: [&str; 6] = ["catalogue", "check", "folder", "manifest", "plugin", "
 
 /// Refuses a command line whose output would take the place of its input.
 pub(crate) fn refuse(matches: &ArgMatches) -> anyhow::Result<()> {
-    let Some((name, matches)) = matches.subcommand() else { return Ok(()) };
-    let command = args::command();
-    let positional = command.find_subcommand(name).into_iter().flat_map(|c| c.get_positionals());
+    let program = args::command();
+    let (mut name, mut matches, mut command) = ("", matches, Some(&program));
+    while let Some((inner, below)) = matches.subcommand() {
+        command = command.and_then(|command| command.find_subcommand(inner));
+        (name, matches) = (inner, below);
+    }
+    let positional = command.into_iter().flat_map(|command| command.get_positionals());
     let positional: Vec<&str> = positional.map(|argument| argument.get_id().as_str()).collect();
     let (mut read, mut written): (Vec<PathBuf>, Vec<PathBuf>) = (Vec::new(), Vec::new());
     // What `--json` prints is what `--export-json -` prints, where there is that.
@@ -118,7 +123,8 @@ fn files(argument: PathBuf) -> Vec<PathBuf> {
         return vec![argument];
     }
     let jobs = jobs(std::slice::from_ref(&argument), false).unwrap_or_default();
-    jobs.into_iter().flat_map(|job| job.ranks).map(|rank| rank.path).collect()
+    let ranks = jobs.into_iter().flat_map(|job| job.ranks).map(|rank| rank.path);
+    ranks.chain(fleet::results(&argument)).collect()
 }
 
 /// Whether both are one file on disk. A device or a pipe can be read and written at once.
