@@ -7,7 +7,7 @@ use super::columns::Row;
 use crate::blame::{CardHistory, History, Loss, RecordedOom, Refusal};
 use crate::run::{Moment, Peak, RECORDED, RunSummary, StepSummary};
 use crate::sim::title_of;
-use crate::trace::Coverage;
+use crate::trace::{Coverage, CoverageKind};
 use crate::units::{Bytes, Count, Nanos, Size};
 
 /// The runs of one trace, in the order of the table, and what they have in common.
@@ -66,6 +66,11 @@ impl Comparison {
         }
     }
 
+    /// Whether the recording shows memory over time, and not one moment alone.
+    pub fn has_history(&self) -> bool {
+        self.coverage.kind() != CoverageKind::StateOnly
+    }
+
     /// The run of the allocator with this name; the first, if it ran with several sets of options.
     pub fn run(&self, allocator: &str) -> Option<&RunSummary> {
         self.runs.iter().find(|run| run.allocator == allocator)
@@ -85,7 +90,10 @@ impl Comparison {
     pub fn about(&self) -> String {
         let events = self.runs.iter().map(|run| run.events).max().unwrap_or(0);
         let mut text = format!("{}, device {}: ", self.file, self.device);
-        text += &Count(events, "event").to_string();
+        text += &match self.has_history() {
+            true => Count(events, "event").to_string(),
+            false => "one moment".to_owned(),
+        };
         match self.steps().len() {
             0 => {}
             steps => text += &format!(" in {}", Count(steps as u64, "step")),

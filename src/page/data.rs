@@ -41,6 +41,8 @@ struct Run {
     label: String,
     kind: &'static str,
     reserved: Bytes,
+    /// What stands before it.
+    sign: &'static str,
     ooms: u64,
     first_oom: Option<u64>,
     peak_at: u64,
@@ -117,6 +119,7 @@ impl Run {
             label: run.label(),
             kind: kind(run),
             reserved: run.reserved_peak_bytes,
+            sign: run.certainty.sign(),
             ooms: run.oom_count,
             first_oom: if has_times { run.first_oom_us } else { run.first_oom_event },
             peak_at: timeline.peak().map_or(0, |(at, _)| at),

@@ -36,6 +36,7 @@ use crate::compare::{Comparison, columns};
 use crate::report::Result;
 use crate::run::{Cause, RunSummary};
 use crate::sim::title_of;
+use crate::trace::{Bounded, Certainty};
 use crate::units::{Count, Nanos, Size};
 
 const READING: &str = include_str!("reading.html");
@@ -161,7 +162,7 @@ fn contents(comparisons: &[Comparison]) -> String {
     let mut text = String::from("<nav aria-label=\"Recordings\"><ol>");
     for (index, comparison) in comparisons.iter().enumerate() {
         let (title, held) = (escape(&comparison.heading()), comparison.reference());
-        let held = held.map(|run| format!(" <span>{}</span>", Size(run.reserved_peak_bytes)));
+        let held = held.map(|run| format!(" <span>{}</span>", escape(&run.reserved().to_string())));
         let held = held.unwrap_or_default();
         let _ = write!(text, "<li><a href=\"#file-{index}\">{title}</a>{held}</li>");
     }
@@ -275,15 +276,20 @@ fn capital(clause: &str, runs: &[RunSummary]) -> String {
     }
 }
 
-/// The few numbers that the sentence does not say: what was wasted and why, and what the way out would cost.
+/// The few numbers that the sentence does not say: what was wasted and why, and what the way out would cost. One moment
+/// tells of neither.
 fn facts(comparison: &Comparison) -> String {
     let mut facts: Vec<(String, String)> = Vec::new();
+    if !comparison.has_history() {
+        return fact_list(&facts);
+    }
     facts.extend(comparison.reference().and_then(|run| in_vain(comparison, run)));
     let served = comparison.runs.iter().filter(|run| run.is_choice() && run.oom_count == 0);
     if let Some(best) = served.min_by_key(|run| run.reserved_peak_bytes) {
-        let label = best.label();
-        facts.push((Size(best.reserved_peak_bytes).to_string(), format!("would do with {label}")));
-        let prices = best.prices.as_ref();
+        let is_exact = best.certainty == Certainty::Exact;
+        let what = if is_exact { "would do with" } else { "needed with" };
+        facts.push((best.reserved().to_string(), format!("{what} {}", best.label())));
+        let prices = best.prices.as_ref().filter(|_| is_exact);
         facts.extend(prices.map(|prices| {
             let share = prices.share().map(|share| format!(", {:.1} % of the run", 100.0 * share));
             let what = format!("in driver calls for that{}", share.unwrap_or_default());
@@ -303,7 +309,9 @@ fn in_vain(comparison: &Comparison, run: &RunSummary) -> Option<(String, String)
     let (cause, bytes) = peak.causes.rows().max_by_key(|&(_, bytes)| bytes)?;
     let share = 100.0 * bytes as f64 / peak.causes.total() as f64;
     let what = format!("wasted at the peak (fragmentation), {share:.0} % of it {}", cause.phrase());
-    Some((Size(peak.causes.total()).to_string(), what))
+    let is_partial = comparison.coverage.is_partial();
+    let certainty = if is_partial { Certainty::About } else { Certainty::Exact };
+    Some((Bounded { bytes: peak.causes.total(), certainty }.to_string(), what))
 }
 
 fn notes(comparison: &Comparison) -> String {

@@ -32,6 +32,10 @@ use std::io;
 /// What writing a report returns.
 pub type Result<T, E = ReportError> = std::result::Result<T, E>;
 
+/// What pictures and tables of many recordings say of those that are not their whole jobs.
+pub(crate) const PARTIAL: &str =
+    ">= (lower bound) and ~ (estimate): not the whole job was recorded";
+
 /// Why a report was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
@@ -44,6 +48,9 @@ pub enum ReportError {
     /// There is nothing that the chart could show.
     #[error("nothing to draw: {0}")]
     Empty(&'static str),
+    /// The recordings are of one moment.
+    #[error("no event history was recorded, so there is no memory over time")]
+    NoHistory,
     /// Data could not be encoded.
     #[error("cannot encode the data: {0}")]
     Data(String),

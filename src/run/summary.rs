@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use super::{CallNanos, Prices, Timeline};
 use crate::allocator::{Role, find};
 use crate::device::{CallCounts, FenceCounts};
-use crate::trace::Certainty;
+use crate::trace::{Bounded, Certainty};
 use crate::units::Bytes;
 
 /// Name in the `allocator` column of what the recording itself says.
@@ -116,6 +116,16 @@ impl RunSummary {
     /// Host time per event in nanoseconds.
     pub fn host_ns_per_event(&self) -> Option<f64> {
         self.host_ns.filter(|_| self.events > 0).map(|ns| ns as f64 / self.events as f64)
+    }
+
+    /// Most physical memory held, as a reader may take it for the job.
+    pub fn reserved(&self) -> Bounded {
+        Bounded { bytes: self.reserved_peak_bytes, certainty: self.certainty }
+    }
+
+    /// What people see of the peak beside a bar: `39.6 % of 62.74 GiB`.
+    pub fn share_of_reserved(&self) -> String {
+        format!("{:.1} % of {}", 100.0 * self.utilization, self.reserved())
     }
 
     /// The allocator and its options, as tables and plots name the run.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::run::RunSummary;
-use crate::trace::Certainty;
+use crate::trace::{Bounded, Certainty};
 use crate::units::Bytes;
 
 /// A sweep's grid and its results.
@@ -13,6 +13,13 @@ pub struct Sweep {
     pub axes: Vec<Axis>,
     /// The results: files in the order given, the last axis varying fastest.
     pub rows: Vec<SweepRow>,
+}
+
+impl Sweep {
+    /// Whether there are rows of recordings that are not their whole jobs.
+    pub fn is_partial(&self) -> bool {
+        self.rows.iter().any(|row| row.certainty != Certainty::Exact)
+    }
 }
 
 /// Something that is varied.
@@ -101,6 +108,11 @@ impl SweepRow {
             predicted_driver_ns: run.predicted_driver_ns(),
             host_ns: run.host_ns,
         }
+    }
+
+    /// Most physical memory held, as a reader may take it for the job.
+    pub fn reserved(&self) -> Bounded {
+        Bounded { bytes: self.reserved_peak_bytes, certainty: self.certainty }
     }
 
     /// The value of an axis, if this allocator has it.

@@ -5,9 +5,9 @@ use std::io::Write;
 use super::data::{Axis, Sweep, SweepRow};
 use crate::report::parquet::{Value, encode};
 use crate::report::section::Section;
-use crate::report::{Column, Result, cells, write_cells};
+use crate::report::{Column, PARTIAL, Result, cells, write_cells};
 use crate::sim::title_of;
-use crate::units::{Count, Nanos, Size, grouped};
+use crate::units::{Count, Nanos, grouped};
 
 /// Rows that are shown on a terminal.
 const MOST_ROWS: usize = 200;
@@ -86,7 +86,7 @@ pub fn sections(sweep: &Sweep) -> Vec<Section> {
         let mut cells = if files { vec![title_of(&row.file).to_owned()] } else { Vec::new() };
         cells.push(row.allocator.clone());
         cells.extend(sweep.axes.iter().map(|axis| setting(row, axis)));
-        cells.push(Size(row.reserved_peak_bytes).to_string());
+        cells.push(row.reserved().to_string());
         cells.push(grouped(row.oom_count));
         cells.push(format!("{:.1} %", 100.0 * row.utilization));
         cells.extend([row.alloc_retries, row.device_calls].map(grouped));
@@ -110,6 +110,9 @@ fn title(sweep: &Sweep) -> String {
     let profiles = sweep.rows.iter().filter_map(|row| row.profile.as_deref());
     if let Some(profile) = profiles.reduce(|a, b| if a == b { a } else { "the axis" }) {
         title += &format!("; driver time by profile {profile}");
+    }
+    if sweep.is_partial() {
+        title += &format!("; {PARTIAL}");
     }
     if sweep.rows.len() > MOST_ROWS {
         title += &format!("; the first {MOST_ROWS}, all with --export-csv");

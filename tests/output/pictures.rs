@@ -130,6 +130,56 @@ fn the_latency_chart_says_what_it_shows() {
     assert!(!picture.contains("a cross marks"), "this chart has no crosses");
 }
 
+/// Figures are marked as in the tables, and a line says what the recording lacks.
+#[test]
+fn pictures_of_parts_say_so() {
+    let folder = folder();
+    let ring = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/cases/truncated/ring.pickle");
+    let draw = |arguments: &[&str], option: &str| {
+        let out = folder.path().join("part.svg");
+        let mut command = gmlake_sim();
+        command.args(arguments).arg(&ring).args(["--allocators", "caching,bound"]).arg(option);
+        command.arg(&out).assert().success();
+        std::fs::read_to_string(&out).unwrap()
+    };
+    let lack = "the ring buffer kept only the last 200 entries";
+    for (chart, figure) in [
+        ("utilization", "87.4 % of ~ 642 MiB"),
+        ("timeline", "bound &gt;= 561.23 MiB"),
+        ("map", "\n~ 642 MiB"),
+        ("latency", "Predicted time"),
+    ] {
+        let picture = draw(&["plot", "--chart", chart], "--out");
+        assert!(picture.contains(lack) && picture.contains(figure), "{chart}: {picture}");
+    }
+    assert!(draw(&["compare"], "--export-plot").contains("% of ~ 642 MiB"));
+    let memory = ["sweep", "--set", "device-memory=7GiB,8GiB"];
+    assert!(draw(&memory, "--plot").contains("not the whole job was recorded"));
+}
+
+/// One moment has neither a history nor a peak.
+#[test]
+fn of_one_moment_no_history_is_drawn() {
+    let folder = folder();
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/cases/truncated");
+    let state = cases.join("state-only.pickle");
+    let run = |arguments: &[&str]| {
+        let mut command = gmlake_sim();
+        command.current_dir(folder.path()).args(["-q", arguments[0]]).arg(&state);
+        command.args(["--allocators", "caching,lake"]).args(&arguments[1..]).assert()
+    };
+    let refusal = "no event history was recorded, so there is no memory over time";
+    run(&["plot", "--chart", "timeline", "--out", "x.svg"]).code(2).stderr(one_line(refusal));
+    run(&["compare", "--export-timeline", "x.csv"]).code(2).stderr(one_line(refusal));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    run(&["compare", "--export-plot", "x.svg"]).success();
+    let picture = std::fs::read_to_string(folder.path().join("x.svg")).unwrap();
+    assert!(picture.contains("No event history") && !picture.contains("<polyline"), "{picture}");
+    run(&["report", "--out", "x.html"]).success();
+    let page = std::fs::read_to_string(folder.path().join("x.html")).unwrap();
+    assert!(page.contains("<dl class=\"facts\"></dl>"), "one moment tells what would be enough");
+}
+
 /// Names that a file brings along, and the name of the file itself, reach no picture, page or table as they are.
 #[cfg(unix)]
 #[test]

@@ -95,6 +95,11 @@ pub enum Gap {
     },
     /// It was exported from a recording that does not show the whole job.
     Exported,
+    /// Of a job of several ranks, some are not there.
+    RanksMissing {
+        /// Which, in words.
+        what: String,
+    },
     /// There are no events.
     StateOnly,
 }
@@ -111,6 +116,7 @@ impl Gap {
             | Self::HistoryStopped
             | Self::EntriesMissing { .. }
             | Self::Exported
+            | Self::RanksMissing { .. }
             | Self::CutOff { .. } => CoverageKind::Partial,
             Self::StateOnly => CoverageKind::StateOnly,
         }
@@ -128,6 +134,7 @@ impl Gap {
             | Self::MidStep { .. }
             | Self::Growing
             | Self::HistoryStopped
+            | Self::RanksMissing { .. }
             | Self::CutOff { .. } => false,
         }
     }
@@ -147,6 +154,7 @@ impl Gap {
             }
             Self::CutOff { .. } => "copy the file again, or wait for the dump to finish",
             Self::Exported => "export a complete recording",
+            Self::RanksMissing { .. } => "give a recording of every rank",
             Self::StateOnly => "call torch.cuda.memory._record_memory_history() before the job",
         }
     }
@@ -180,7 +188,7 @@ impl std::fmt::Display for Gap {
                 let verb = if *count == 1 { "does" } else { "do" };
                 write!(f, "entries are missing: {count} {verb} not fit together")
             }
-            Self::CutOff { what } => f.write_str(what),
+            Self::CutOff { what } | Self::RanksMissing { what } => f.write_str(what),
             Self::Exported => {
                 f.write_str("it was exported from a recording that is not the whole job")
             }
@@ -277,6 +285,11 @@ impl Coverage {
         !self.gaps.is_empty()
     }
 
+    /// Whether ranks of the job are not there at all.
+    pub fn lacks_ranks(&self) -> bool {
+        self.gaps.iter().any(|gap| matches!(gap, Gap::RanksMissing { .. }))
+    }
+
     /// Whether the recording shows the job from its first allocation on.
     pub fn sees_beginning(&self) -> bool {
         !self.gaps.iter().any(Gap::hides_beginning)
@@ -319,6 +332,13 @@ impl Coverage {
         all.reduce(worse).cloned().unwrap_or_default()
     }
 
+    /// The same with more gaps.
+    #[must_use]
+    pub fn with(mut self, more: impl Iterator<Item = Gap>) -> Self {
+        self.gaps.extend(more);
+        Self::new(self.gaps)
+    }
+
     /// What is missing, in one clause: `the recording ends in an out-of-memory in step 1`.
     pub fn reason(&self) -> String {
         let gaps: Vec<String> = self.gaps.iter().map(ToString::to_string).collect();
@@ -327,12 +347,16 @@ impl Coverage {
 
     /// What the reader of any figure must know, in a sentence; nothing if the recording is complete.
     pub fn caution(&self) -> Option<String> {
-        let cure = self.cure()?;
+        Some(format!("{} ({})", self.limits()?, self.cure()?))
+    }
+
+    /// The same without the cure, for places with little room.
+    pub fn limits(&self) -> Option<String> {
         let what = match self.sees_beginning() {
             true => "lower bounds only",
             false => "lower bounds and estimates (~) only",
         };
-        Some(format!("{what}: {} ({cure})", self.reason()))
+        self.is_partial().then(|| format!("{what}: {}", self.reason()))
     }
 
     /// How to record what is missing, if anything is.

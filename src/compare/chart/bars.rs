@@ -6,7 +6,6 @@ use crate::compare::comparison::Comparison;
 use crate::report::Result;
 use crate::report::picture::{Canvas, font, style};
 use crate::run::RunSummary;
-use crate::units::Size;
 
 const MARGIN: i32 = 24;
 /// Height of a bar, and of a bar with its label.
@@ -35,7 +34,7 @@ pub(super) fn draw<DB: DrawingBackend>(area: &Canvas<DB>, comparison: &Compariso
 }
 
 fn figure(run: &RunSummary) -> String {
-    let share = format!("{:.1} % of {}", 100.0 * run.utilization, Size(run.reserved_peak_bytes));
+    let share = run.share_of_reserved();
     match run.oom_count {
         0 => share,
         1 => format!("1 OOM, {share}"),

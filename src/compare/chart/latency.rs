@@ -4,7 +4,7 @@ use std::io::Write;
 
 use plotters::prelude::*;
 
-use super::ROW;
+use super::{ROW, limited};
 use crate::compare::comparison::Comparison;
 use crate::report::picture::{Canvas, ImageFormat, Picture, font, style, write_picture};
 use crate::report::{ReportError, Result};
@@ -75,7 +75,8 @@ impl Picture for Latency<'_> {
 fn subtitle(comparison: &Comparison) -> String {
     let mut prices = comparison.runs.iter().filter_map(|run| run.prices.as_ref());
     let profile = prices.next().map_or(String::new(), |p| format!(" with prices of {}", p.profile));
-    format!("Predicted time in driver calls, each training step by itself{profile}")
+    let what = format!("Predicted time in driver calls, each training step by itself{profile}");
+    limited(comparison, &what)
 }
 
 /// A name, the time of each step in nanoseconds, and a colour.

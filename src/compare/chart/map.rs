@@ -19,6 +19,7 @@ use crate::compare::comparison::Comparison;
 use crate::report::Result;
 use crate::report::picture::{Canvas, ImageFormat, Picture, WIDTH, font, style, write_picture};
 use crate::run::{Moment, Peak, PeakBlock, RunSummary};
+use crate::trace::Bounded;
 use crate::units::{Bytes, Size};
 
 /// Lines that the largest run takes.
@@ -123,13 +124,15 @@ impl<'a> Map<'a> {
 
     fn draw<DB: DrawingBackend>(&self, root: &Canvas<DB>, top: i32) -> Result<()> {
         let title = format!("{}: all memory at the peak", self.comparison.title());
+        let limits = self.comparison.coverage.limits();
+        let title = [title].into_iter().chain(limits).collect::<Vec<_>>().join("; ");
         root.split_at_y(top).1.title(&title, "")?;
         self.legend(root, top + 66)?;
         let mut top = top + HEAD;
         for &(run, peak) in &self.runs {
             root.text((28, top - 2), &run.label(), font(18, style::INK))?;
-            let reserved = Size(peak.usage.reserved).to_string();
-            root.text((28, top + 18), &reserved, font(16, style::FAINT_INK))?;
+            let reserved = Bounded { bytes: peak.usage.reserved, certainty: run.certainty };
+            root.text((28, top + 18), &reserved.to_string(), font(16, style::FAINT_INK))?;
             self.ribbon(root, peak, top)?;
             top += self.lines(peak) * PITCH + GAP;
         }

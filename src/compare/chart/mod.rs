@@ -95,7 +95,13 @@ fn panels<DB: DrawingBackend>(row: &Canvas<DB>, comparison: &Comparison) -> Resu
 /// What there is to know of one file, without its name, which is the title.
 fn about(comparison: &Comparison) -> String {
     let about = comparison.about();
-    about.split_once(": ").map_or(String::new(), |(_, rest)| rest.to_owned())
+    about.split_once(": ").map_or(String::new(), |(_, rest)| limited(comparison, rest))
+}
+
+/// A line of a picture, which first says where the recording is not the whole job.
+fn limited(comparison: &Comparison, text: &str) -> String {
+    let limits = comparison.coverage.limits();
+    limits.into_iter().chain([text.to_owned()]).collect::<Vec<_>>().join("; ")
 }
 
 /// The legend of memory over time.

@@ -3,9 +3,10 @@
 use plotters::prelude::*;
 
 use crate::compare::comparison::Comparison;
+use crate::report::PARTIAL;
 use crate::report::Result;
 use crate::report::picture::{Canvas, font, style};
-use crate::units::{Count, Size};
+use crate::units::Count;
 
 /// More files would make an unreadable picture.
 const MOST_FILES: usize = 40;
@@ -34,7 +35,8 @@ pub(super) fn draw<DB: DrawingBackend>(
     if comparisons.len() > MOST_FILES {
         title += &format!(" (the first {MOST_FILES} are shown)");
     }
-    area.title(&title, "")?;
+    let is_partial = comparisons.iter().any(|comparison| comparison.coverage.is_partial());
+    area.title(&title, if is_partial { PARTIAL } else { "" })?;
     scale(area, height(comparisons) as i32)?;
     let mut top = HEAD;
     for comparison in comparisons.iter().take(MOST_FILES) {
@@ -70,10 +72,9 @@ fn group<DB: DrawingBackend>(area: &Canvas<DB>, comparison: &Comparison, top: i3
         let (middle, end) = (top + BAR / 2, place(run.utilization));
         area.text((BARS - 8, middle), &run.allocator, font(14, style::INK).right())?;
         area.rectangle([(BARS, top + 2), (end, top + BAR - 2)], &colour)?;
-        let held = Size(run.reserved_peak_bytes);
         let ooms =
             if run.oom_count > 0 { format!(", {} OOMs", run.oom_count) } else { String::new() };
-        let text = format!("{:.1} % of {held}{ooms}", 100.0 * run.utilization);
+        let text = run.share_of_reserved() + &ooms;
         area.text((end + 8, middle), &text, font(14, style::FAINT_INK).left())?;
     }
     Ok(())

@@ -6,8 +6,8 @@ use plotters::prelude::*;
 
 use super::{ALONE, MOST_TIMELINES, Overview, ROW, about, bars, first_oom, height, timeline};
 use crate::compare::comparison::Comparison;
-use crate::report::Result;
 use crate::report::picture::{Canvas, ImageFormat, Picture, write_picture};
+use crate::report::{ReportError, Result};
 
 /// Height of what stands above the bars, and of each bar with its label.
 const HEAD: u32 = 164;
@@ -19,6 +19,9 @@ pub(super) fn timelines(
     format: ImageFormat,
     out: &mut dyn Write,
 ) -> Result<()> {
+    if !comparisons.iter().any(Comparison::has_history) {
+        return Err(ReportError::NoHistory);
+    }
     let height = if comparisons.len() < 2 { ALONE } else { ROW * comparisons.len() as u32 };
     write_picture(format, height, out, &Rows { comparisons, has_bars: false })
 }

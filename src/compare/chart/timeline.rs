@@ -72,6 +72,10 @@ impl<'a> Axis<'a> {
 
 /// Draws the panel.
 pub(super) fn draw<DB: DrawingBackend>(canvas: &Canvas<DB>, comparison: &Comparison) -> Result<()> {
+    if !comparison.has_history() {
+        let faint = font(18, style::FAINT_INK);
+        return canvas.text((28, 10), "No event history was recorded.", faint);
+    }
     let axis = Axis::new(comparison);
     let highest = comparison.runs.iter().map(|run| run.reserved_peak_bytes).max().unwrap_or(0);
     let top = (1.06 * gib(highest)).max(1.0 / 1024.0);
@@ -124,8 +128,7 @@ fn levels(comparison: &Comparison, top: f64) -> Vec<Name> {
     let bound =
         bound.filter(|(run, _)| run.is_bound()).min_by_key(|(run, _)| run.reserved_peak_bytes);
     levels.extend(bound.map(|(run, colour)| {
-        let bytes = run.reserved_peak_bytes;
-        (bytes, colour, format!("bound {}", Size(bytes)))
+        (run.reserved_peak_bytes, colour, format!("bound {}", run.reserved()))
     }));
     let memory = comparison.device_memory.filter(|&memory| gib(memory) <= top);
     levels.extend(memory.map(|bytes| (bytes, style::ALARM, format!("device {}", Size(bytes)))));

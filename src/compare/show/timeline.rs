@@ -7,7 +7,7 @@ use std::io::Write;
 
 use crate::compare::comparison::Comparison;
 use crate::report::parquet::Value;
-use crate::report::{Column, Result, write_rows};
+use crate::report::{Column, ReportError, Result, write_rows};
 use crate::run::{RECORDED, RunSummary};
 use crate::simulation::Range;
 
@@ -40,9 +40,13 @@ fn columns<'a>() -> [Column<Stretch<'a>>; 11] {
 /// Writes a row for each stretch of each run.
 ///
 /// # Errors
-/// If `out` cannot be written.
+/// If all recordings are of one moment, or `out` cannot be written.
 pub fn write_timeline(comparisons: &[Comparison], out: &mut dyn Write) -> Result<()> {
-    write_rows(&columns(), comparisons.iter().flat_map(stretches), out)
+    let shown: Vec<_> = comparisons.iter().filter(|one| one.has_history()).collect();
+    if shown.is_empty() {
+        return Err(ReportError::NoHistory);
+    }
+    write_rows(&columns(), shown.into_iter().flat_map(stretches), out)
 }
 
 fn stretches(comparison: &Comparison) -> impl Iterator<Item = Stretch<'_>> {

@@ -5,7 +5,7 @@ use crate::blame::show::called_from;
 use crate::blame::{RecordedOom, Shortfall};
 use crate::compare::comparison::Comparison;
 use crate::run::{RECORDED, RunSummary};
-use crate::trace::{Certainty, CoverageKind};
+use crate::trace::{Certainty, Coverage};
 use crate::units::{Bytes, Count, Grouped, Size};
 
 /// Savings below this share are not worth a change.
@@ -23,7 +23,7 @@ pub fn verdict(comparison: &Comparison) -> String {
     let is_short = oom.is_none_or(|oom| oom.shortfall != Shortfall::NotShort);
     if failed > 0 {
         clauses.push(out_of_memory(comparison));
-    } else if is_short && comparison.coverage.kind() != CoverageKind::StateOnly {
+    } else if is_short && comparison.has_history() {
         // One moment tells of no allocator what it would need.
         clauses.extend(alternative(comparison));
     }
@@ -35,9 +35,13 @@ pub fn verdict(comparison: &Comparison) -> String {
     let first = oom.map_or(String::new(), |oom| sentence(oom) + " ");
     let rest = clauses.join("; ");
     let rest = if oom.is_some() { capitalized(&rest) } else { rest };
-    let caution = comparison.coverage.caution();
-    let caution = caution.map(|caution| format!(" {}.", capitalized(&caution)));
-    format!("{}: {first}{rest}.{}", comparison.heading(), caution.unwrap_or_default())
+    format!("{}: {first}{rest}.{}", comparison.heading(), caution(&comparison.coverage))
+}
+
+/// A further sentence on what is not the whole job.
+pub(super) fn caution(coverage: &Coverage) -> String {
+    let caution = coverage.caution();
+    caution.map_or_else(String::new, |caution| format!(" {}.", capitalized(&caution)))
 }
 
 /// Whether no run reserved a byte, or refused one.

@@ -20,7 +20,7 @@ const causesChart = (root, file, names) => {
     const read = (x, y) => {
       const rows = all.map(([name, bytes, variable]) => [name, bytes ? `${size(bytes)}  ·  ${percent(bytes, run.peak.reserved)}` : '–', variable]);
       const pending = run.peak.pending ? [el('div', { class: 'off' }, `${size(run.peak.pending)} of what was requested was freed, and waited for a stream.`)] : [];
-      showTip([el('b', {}, `${run.label}: ${size(run.peak.reserved)}`), tipTable(rows), ...pending, el('div', { class: 'off' }, run.peak.words)], x, y);
+      showTip([el('b', {}, `${run.label}: ${run.sign}${size(run.peak.reserved)}`), tipTable(rows), ...pending, el('div', { class: 'off' }, run.peak.words)], x, y);
     };
     stack.addEventListener('pointermove', (event) => read(event.clientX, event.clientY));
     stack.addEventListener('pointerleave', hideTip);
@@ -29,7 +29,7 @@ const causesChart = (root, file, names) => {
       if (stack.matches(':focus-visible')) read(place.left + 20, place.top);
     });
     stack.addEventListener('blur', hideTip);
-    const total = el('span', { class: 'total' }, size(run.peak.reserved), ' ',
+    const total = el('span', { class: 'total' }, run.sign + size(run.peak.reserved), ' ',
       el('small', {}, lost ? `${percent(lost, run.peak.reserved)} lost` : 'none lost'));
     const name = el('span', { class: 'name' }, run.label);
     box.append(el('div', { class: 'row' }, name, ...(matchMedia('(max-width: 640px)').matches ? [total, stack] : [stack, total])));

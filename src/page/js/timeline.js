@@ -194,7 +194,7 @@ const timelineChart = (root, file) => {
     const { cursor } = view;
     const step = file.steps.filter((at) => at <= cursor).length;
     const rows = runs.filter((run) => run.shown).map((run) =>
-      [run.label, run.kind === 'bound' ? size(run.reserved) : stretch(run.values, cursor), run.colour]);
+      [run.label, run.kind === 'bound' ? run.sign + size(run.reserved) : stretch(run.values, cursor), run.colour]);
     rows.push(['in use', stretch(active, cursor), '--always']);
     const box = surface.getBoundingClientRect();
     const when = `${place(cursor)}${step ? `, step ${step}` : ''}`;

@@ -19,9 +19,9 @@ use super::data::{Axis, Sweep, SweepRow};
 use crate::report::picture::{
     Canvas, ImageFormat, Picture, WIDTH, font, font_on, style, write_picture,
 };
-use crate::report::{ReportError, Result};
+use crate::report::{PARTIAL, ReportError, Result};
 use crate::sim::title_of;
-use crate::units::{GIB, Size};
+use crate::units::GIB;
 
 /// Panels of a picture at most.
 const MOST_PANELS: usize = 6;
@@ -46,7 +46,12 @@ pub fn write_sweep(sweep: &Sweep, format: ImageFormat, out: &mut dyn Write) -> R
                 )));
             }
             let height = HEIGHT * panels.len().max(1) as u32;
-            write_picture(format, height, out, &HeatMaps { panels, x, y })
+            write_picture(
+                format,
+                height,
+                out,
+                &HeatMaps { panels, x, y, is_partial: sweep.is_partial() },
+            )
         }
         _ => Err(ReportError::Draw(format!(
             "a picture shows one or two axes with several values, and this sweep has {}",
@@ -59,6 +64,7 @@ struct HeatMaps<'a> {
     panels: Vec<Line<'a>>,
     x: &'a Axis,
     y: &'a Axis,
+    is_partial: bool,
 }
 
 /// Rows of one file and allocator, and of one value of whatever else is set.
@@ -123,12 +129,18 @@ fn curves<'a>(sweep: &'a Sweep, axis: &'a Axis) -> Curves<'a> {
     let file = first.map(|row| format!("{}; ", title_of(&row.file))).filter(|_| !more);
     Curves {
         title: format!("Peak reserved memory over {}", axis.name),
-        legend: file.unwrap_or_default() + "a cross marks runs that ran out of memory",
+        legend: file.unwrap_or_default()
+            + &legend(sweep.is_partial(), "a cross marks runs that ran out of memory"),
         axis,
         most: sweep.rows.iter().map(gib).fold(0.0, f64::max).max(1e-3) * 1.08,
         levels: Vec::new(),
         curves: lines.iter().zip(colours).map(curve).collect(),
     }
+}
+
+/// What the marks of a picture mean.
+fn legend(is_partial: bool, marks: &str) -> String {
+    if is_partial { format!("{marks}; {PARTIAL}") } else { marks.to_owned() }
 }
 
 impl Picture for HeatMaps<'_> {
@@ -141,7 +153,8 @@ impl Picture for HeatMaps<'_> {
 impl HeatMaps<'_> {
     fn panel<DB: DrawingBackend>(&self, area: &Canvas<DB>, panel: &Line<'_>) -> Result<()> {
         let title = format!("{}: peak reserved memory", panel.name);
-        area.title(&title, "darker is more; grey with a cross: requests were left out")?;
+        let marks = "darker is more; grey with a cross: requests were left out";
+        area.title(&title, &legend(self.is_partial, marks))?;
         // Who refused requests did less, and is no measure for the others.
         let served = panel.rows.iter().filter(|row| row.oom_count == 0);
         let range = served.fold((f64::MAX, 0.0), |(least, most): (f64, f64), row| {
@@ -209,7 +222,7 @@ fn cell<DB: DrawingBackend>(
     if right - left < NARROW {
         return Ok(());
     }
-    let text = Size(row.reserved_peak_bytes).to_string();
+    let text = row.reserved().to_string();
     area.text((middle.0, middle.1 + 14), &text, font_on(15, colour).above())
 }
 
