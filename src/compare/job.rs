@@ -2,6 +2,7 @@
 
 use super::comparison::Comparison;
 use crate::run::RunSummary;
+use crate::trace::{Bounded, Coverage};
 use crate::units::Bytes;
 
 /// One rank of a job.
@@ -22,6 +23,8 @@ pub struct JobComparison {
     pub ranks: Vec<RankComparison>,
     /// What was wrong with each file that could not, one line each.
     pub failures: Vec<String>,
+    /// How much of the job its recordings show.
+    pub coverage: Coverage,
 }
 
 /// What one allocator does over all ranks.
@@ -47,6 +50,12 @@ impl RankComparison {
 }
 
 impl JobComparison {
+    /// What a rank held at most, as a reader may take it for the job.
+    pub fn bounded(&self, run: &RunSummary) -> Bounded {
+        let certainty = run.certainty.max(self.coverage.of_what_was_seen());
+        Bounded { certainty, ..run.reserved() }
+    }
+
     /// Labels of the rows that the ranks have, in the order of the first rank that has them: not every file tells
     /// what was
     /// recorded.

@@ -62,7 +62,9 @@ pub fn compare_job(job: &Job, choices: &Choices, done: impl Fn(&Path) + Sync) ->
         let comparison = compare_opened(opened, &choices, spread)?;
         Ok(RankComparison::new(file.number, comparison))
     });
-    JobComparison { name: job.name.clone(), ranks, failures }
+    let coverages = ranks.iter().map(|rank| &rank.comparison.coverage);
+    let coverage = job.coverage(coverages, failures.len());
+    JobComparison { name: job.name.clone(), ranks, failures, coverage }
 }
 
 fn compare_opened(

@@ -22,6 +22,8 @@ use gmlake_core::cards::Target;
 /// Room above what is needed most, so that the card that is enough for it is in the picture.
 const HEADROOM: f64 = 1.08;
 
+const ENOUGH: &str = "a card is enough where a curve is below its line";
+
 /// Draws the smallest device memory of each allocator over the quantity in which the jobs differ.
 ///
 /// # Errors
@@ -45,9 +47,10 @@ pub fn write_series(series: &Series, format: ImageFormat, out: &mut dyn Write) -
     cards.truncate(enough.map_or(cards.len(), |index| index + 1));
     let most = cards.last().map_or(most, |card| most.max(capacity(card)));
     let values = series.values.iter().map(f64::to_string).collect();
+    let limits = series.jobs.iter().find_map(|job| job.coverage.limits());
     let picture = Curves {
         title: format!("The smallest device memory by {}", series.quantity),
-        legend: "a card is enough where a curve is below its line".to_owned(),
+        legend: limits.unwrap_or_else(|| ENOUGH.to_owned()),
         axis: &Axis { name: series.quantity.clone(), values },
         most: most * HEADROOM,
         levels: cards.iter().map(|card| (card.name.clone(), capacity(card))).collect(),

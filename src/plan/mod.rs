@@ -65,7 +65,8 @@ pub fn plan_job(job: &Job, options: &PlanOptions, done: impl Fn(&Path) + Sync) -
         let plan = plan_spread(opened, &options, spread)?;
         Ok(Plan { rank: file.number, ..plan })
     });
-    JobPlan { name: job.name.clone(), ranks, failures }
+    let coverage = job.coverage(ranks.iter().map(|plan| &plan.coverage), failures.len());
+    JobPlan { name: job.name.clone(), ranks, failures, coverage }
 }
 
 /// Runs every rank of a job on a device of `capacity` bytes, with the first of the allocators. As [`plan_job`].
@@ -85,7 +86,9 @@ pub fn fit_job(
         let rank = file.number;
         Ok(trial.map(|trial| RankFit { rank, file: shown, coverage, least_bytes, trial }))
     });
-    JobFit { ranks: ranks.into_iter().flatten().collect(), failures }
+    let ranks: Vec<RankFit> = ranks.into_iter().flatten().collect();
+    let coverage = job.coverage(ranks.iter().map(|rank| &rank.coverage), failures.len());
+    JobFit { ranks, failures, coverage }
 }
 
 fn plan_spread(opened: &Opened, options: &PlanOptions, spread: Spread) -> Result<Plan, FileError> {

@@ -21,6 +21,8 @@ use rustc_hash::FxHashSet;
 use super::names::{self, Name};
 use crate::input_error::InputError;
 use crate::remote::{self, RemoteError};
+use crate::trace::{Coverage, Gap};
+use crate::units::Count;
 
 /// A file of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +32,9 @@ pub struct RankFile {
     /// The file.
     pub path: PathBuf,
 }
+
+/// Missing ranks that are named at most.
+const NAMED: usize = 8;
 
 /// Files that belong together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -76,6 +81,24 @@ impl Job {
         } else {
             (0..last).filter(is_missing).take(most).collect()
         }
+    }
+
+    /// The first ranks that are not there, in words.
+    pub fn without(&self) -> Option<String> {
+        let missing: Vec<String> = self.missing(NAMED).iter().map(u64::to_string).collect();
+        (!missing.is_empty()).then(|| format!("no file of rank {}", missing.join(", ")))
+    }
+
+    /// How much of the job is known from `ranks`, if so many of its files cannot be read: as much as of the worst.
+    pub fn coverage<'a>(
+        &self,
+        ranks: impl Iterator<Item = &'a Coverage>,
+        unread: usize,
+    ) -> Coverage {
+        let unread =
+            (unread > 0).then(|| format!("{} cannot be read", Count(unread as u64, "file")));
+        let missing = self.without().into_iter().chain(unread);
+        Coverage::worst_of(ranks).with(missing.map(|what| Gap::RanksMissing { what }))
     }
 }
 

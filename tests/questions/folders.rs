@@ -8,6 +8,7 @@ use predicates::str::contains;
 
 use crate::common::stacks::{Job, snapshot};
 use crate::fleet::{fleet, gmlake_sim, rows};
+use crate::planning_cli::job;
 
 const LEFT_OUT: &str = "2 JSON or CSV files beside pickles not read, such as ";
 
@@ -44,4 +45,42 @@ fn a_fleet_reads_every_rank_and_says_what_it_left_out() {
     fleet(&ranks, &out).assert().success().stderr(contains(LEFT_OUT));
     let found: Vec<_> = rows(&out, "ranks").iter().map(|row| row["rank"].clone()).collect();
     assert_eq!(found, [0, 1]);
+}
+
+/// A rank without a recording may need more than all others.
+#[test]
+fn a_job_that_lacks_ranks_fits_nowhere_for_certain() {
+    let folder = tempfile::tempdir().unwrap();
+    for (rank, count) in [(0, 10), (1, 30), (3, 20)] {
+        job(folder.path(), &format!("net.r{rank}.csv"), 64, count);
+    }
+    let run = |arguments: &[&str]| {
+        let output = gmlake_sim().args(["-q"]).args(arguments).arg(folder.path()).output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
+    };
+    let fits = |memory: &str| {
+        let (code, text) = run(&["fits", "--device-memory", memory]);
+        let (_, json) = run(&["fits", "--device-memory", memory, "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let result = &json["result"];
+        assert_eq!(result["fits"], false);
+        assert_eq!(result["coverage"]["kind"], "partial");
+        (code, text, result["verdict"].as_str().unwrap().to_owned())
+    };
+    let gaps = |gap: &str, code: i32| {
+        let (found, text, verdict) = fits("4GiB");
+        assert_eq!((found, &*verdict), (code, "unknown"), "{text}");
+        assert!(text.starts_with("unknown: net.r* on 4 GiB with caching: rank 1 holds"), "{text}");
+        assert!(text.contains(gap), "{text}");
+        let (found, text, verdict) = fits("1GiB");
+        assert_eq!((found, &*verdict), (1, "does_not_fit"), "{text}");
+        let (_, text) = run(&["plan", "--allocators", "caching"]);
+        assert!(text.contains(">= 1.88 GiB") && text.contains("No device can be"), "{text}");
+        let (_, text) = run(&["compare", "--allocators", "caching"]);
+        let sentence = "worst rank needs: caching >= 1.88 GiB (rank 1). Lower bounds only: ";
+        assert!(text.contains(&format!("{sentence}{gap}")), "{text}");
+    };
+    gaps("no file of rank 2", 3);
+    fs::write(folder.path().join("net.r2.csv"), "no trace").unwrap();
+    gaps("1 file cannot be read", 2);
 }

@@ -20,7 +20,7 @@ fn one_line(text: &str) -> impl Predicate<str> + use<> {
 }
 
 /// A job by hand: `count` blocks of `mib` MiB, all live at the end.
-fn job(folder: &Path, name: &str, mib: u64, count: u64) -> PathBuf {
+pub(crate) fn job(folder: &Path, name: &str, mib: u64, count: u64) -> PathBuf {
     let rows = (0..count).map(|id| format!("alloc,b{id},{}MiB,0\n", mib)).collect::<String>();
     let path = folder.join(name);
     fs::write(&path, format!("event,id,size,stream\n{rows}")).unwrap();
@@ -207,8 +207,8 @@ fn a_job_of_ranks_is_as_large_as_its_worst() {
     let fits = |memory: &str| {
         gmlake_sim().arg("fits").arg(folder.path()).args(["--device-memory", memory]).assert()
     };
-    fits("1GiB").code(1).stdout(contains("rank 1 of 3 runs out of memory in event 16"));
-    fits("4GiB").code(2).stdout(contains("fits: net.r*")).stderr(contains("no file of rank 3"));
+    fits("1GiB").code(1).stdout(contains("rank 1 runs out of memory in event 16"));
+    fits("4GiB").code(2).stdout(contains("unknown: net.r*")).stderr(contains("no file of rank 3"));
 }
 
 #[test]

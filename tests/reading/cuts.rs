@@ -14,7 +14,8 @@ use gmlake::page::Page;
 use gmlake::plan::{FitVerdict, JobFit, PlanOptions, RankFit, plan, trial};
 use gmlake::run::RECORDED;
 use gmlake::sim::{Choices, Conf, Memory, Opened, Scenario, Setup, choose, open_bytes, run};
-use gmlake::sweep::{Grid, SweepPlan, sweep};
+use gmlake::sweep::show::sections;
+use gmlake::sweep::{Grid, Sweep, SweepPlan, sweep};
 use gmlake::trace::{
     self, Certainty, CoverageKind, LoadOptions, Records, choose_device, least_memory,
     write_snapshot,
@@ -127,7 +128,7 @@ fn verdict_of(allocator: &str, opened: &Opened, capacity: u64) -> FitVerdict {
     let coverage = opened.coverage.clone();
     let least_bytes = least_memory(&opened.trace);
     let rank = RankFit { rank: None, file: String::new(), coverage, least_bytes, trial };
-    JobFit { ranks: vec![rank], failures: Vec::new() }.verdict().expect("a rank was read")
+    JobFit { ranks: vec![rank], ..JobFit::default() }.verdict().expect("a rank was read")
 }
 
 /// Cut at any event, in any way: the bound holds, and no device fits that does not hold the complete job.
@@ -208,6 +209,7 @@ fn compare_report_and_blame_give_bounds_that_hold_and_say_that_they_are_bounds()
             for text in shown(&deep) {
                 let reason = part.coverage.reason();
                 assert!(text.contains(&reason), "{what}: {reason}: {text}");
+                assert!(!text.contains("would do with"), "{what}: {text}");
             }
             assert!(found.notes.contains(&caution), "{what}: {:?}", found.notes);
         }
@@ -286,6 +288,11 @@ fn sweep_says_of_every_cut_recording_that_its_rows_are_bounds() {
         for (_, records, what) in whole.parts(5) {
             let (part, found) = (reopen(&records), rows(&records, &names, &axes, folder.path()));
             assert_eq!(found.caution.is_some(), part.coverage.is_partial(), "{what}");
+            let swept = Sweep { axes: Vec::new(), rows: found.rows.clone() };
+            for cells in &sections(&swept)[0].rows {
+                let is_marked = cells.iter().any(|cell| cell.starts_with(['>', '~']));
+                assert_eq!(is_marked, part.coverage.is_partial(), "{what}: {cells:?}");
+            }
             for (row, all) in found.rows.iter().zip(&complete.rows) {
                 assert!(row.oom_count == 0 || all.oom_count > 0, "{what}: {row:?}");
             }

@@ -41,20 +41,20 @@ pub(crate) fn main(args: &FitsArgs, json: bool) -> anyhow::Result<Answer> {
     Ok(match fit.verdict() {
         Some(FitVerdict::DoesNotFit) => Answer::No,
         Some(FitVerdict::Unknown) if fit.failures.is_empty() => Answer::Unknown,
-        Some(FitVerdict::Fits) if fit.failures.is_empty() => Answer::Yes,
+        Some(FitVerdict::Fits) => Answer::Yes,
         _ => Answer::Incomplete,
     })
 }
 
-/// The answer for programs: rank by rank, the worst rank's verdict as the job's.
+/// The answer for programs: the job's verdict, and rank by rank.
 fn answer(allocator: &str, target: &Target, fit: &JobFit) -> serde_json::Value {
     serde_json::json!({
         "allocator": allocator,
         "target": target,
-        "fits": fit.failures.is_empty() && fit.verdict() == Some(FitVerdict::Fits),
-        "verdict": fit.verdict().filter(|_| fit.failures.is_empty()),
-        "coverage": fit.coverage(),
-        "is_lower_bound": fit.coverage().is_partial(),
+        "fits": fit.verdict() == Some(FitVerdict::Fits),
+        "verdict": fit.verdict(),
+        "coverage": fit.coverage,
+        "is_lower_bound": fit.coverage.is_partial(),
         "ranks": fit.ranks,
         "failures": fit.failures,
     })

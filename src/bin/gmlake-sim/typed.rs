@@ -15,9 +15,6 @@ use gmlake::units::Count;
 use crate::args::{Addresses, AllocatorArgs, DeviceArgs, InputArgs, OnOom};
 use crate::terminal;
 
-/// Missing ranks that are named.
-const NAMED: usize = 8;
-
 /// What was typed, as the library understands it.
 pub(crate) fn choices(
     input: &InputArgs,
@@ -120,10 +117,8 @@ pub(crate) fn check_stdin(files: &[PathBuf]) -> anyhow::Result<()> {
 /// Tells of the ranks of a job that are not there, and of files that may be some.
 pub(crate) fn warn_of_gaps(job: &Job) {
     warn_of_left_out(&job.left_out);
-    let missing: Vec<String> = job.missing(NAMED).iter().map(u64::to_string).collect();
-    if !missing.is_empty() {
-        let ranks = missing.join(", ");
-        terminal::warn(&format!("{}: no file of rank {ranks}", job.name));
+    if let Some(missing) = job.without() {
+        terminal::warn(&format!("{}: {missing}", job.name));
     }
 }
 

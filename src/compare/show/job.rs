@@ -1,10 +1,12 @@
 //! A job of many ranks: what its worst rank needs under each allocator, and how far the ranks lie apart.
 
 use super::table::cell;
+use super::verdict::caution;
 use crate::compare::job::{JobComparison, RankComparison};
 use crate::compare::{Row, columns};
 use crate::plan::show::MOST_RANKS;
 use crate::report::section::Section;
+use crate::run::RunSummary;
 use crate::sim::title_of;
 use crate::units::{Count, Grouped, Size};
 
@@ -36,6 +38,7 @@ fn allocators(job: &JobComparison, labels: &[String]) -> Section {
         let reference = rank.comparison.reference();
         let apart = Size(run.reserved_peak_bytes - spread.least_bytes).to_string();
         let mut cells = vec![label.clone(), number(rank), apart, spread.oom_ranks.to_string()];
+        let run = &RunSummary { certainty: job.bounded(run).certainty, ..run.clone() };
         cells.extend(columns.clone().map(|column| cell(column, &Row { run, reference })));
         Some(cells)
     };
@@ -59,7 +62,7 @@ fn ranks(job: &JobComparison, labels: &[String]) -> Section {
     let row = |rank: &&RankComparison| {
         let held = |label: &String| {
             let run = rank.comparison.runs.iter().find(|run| run.label() == *label);
-            run.map_or_else(|| "-".to_owned(), |run| Size(run.reserved_peak_bytes).to_string())
+            run.map_or_else(|| "-".to_owned(), |run| run.reserved().to_string())
         };
         [number(rank)].into_iter().chain(labels.iter().map(held)).collect()
     };
@@ -74,12 +77,13 @@ fn verdict(job: &JobComparison, labels: &[String]) -> String {
             return None;
         }
         Some(match spread.oom_ranks {
-            0 => format!("{label} {} (rank {})", Size(run.reserved_peak_bytes), number(rank)),
+            0 => format!("{label} {} (rank {})", job.bounded(run), number(rank)),
             ranks => format!("{label} runs out of memory in {}", Count(ranks, "rank")),
         })
     };
     let clauses: Vec<String> = labels.iter().filter_map(clause).collect();
-    format!("{} needs what its worst rank needs: {}.", job.name, clauses.join(", "))
+    let (clauses, caution) = (clauses.join(", "), caution(&job.coverage));
+    format!("{} needs what its worst rank needs: {clauses}.{caution}", job.name)
 }
 
 fn number(rank: &RankComparison) -> String {

@@ -52,17 +52,18 @@ pub struct JobFit {
     pub ranks: Vec<RankFit>,
     /// What was wrong with each file that could not, one line each.
     pub failures: Vec<String>,
+    /// How much of the job its recordings show.
+    pub coverage: Coverage,
 }
 
 impl JobFit {
     /// Whether the job fits, as far as its recordings tell; `None` if no rank could be read.
     pub fn verdict(&self) -> Option<FitVerdict> {
-        self.worst().map(RankFit::verdict)
-    }
-
-    /// How much of the job its recordings show: as much as the worst of them.
-    pub fn coverage(&self) -> Coverage {
-        Coverage::worst_of(self.ranks.iter().map(|rank| &rank.coverage))
+        let of_ranks = self.worst().map(RankFit::verdict);
+        of_ranks.map(|verdict| match self.coverage.is_partial() {
+            true => verdict.min(FitVerdict::Unknown),
+            false => verdict,
+        })
     }
 
     /// The rank that decides: of those that fare worst the one that fails first, else the one that holds most.

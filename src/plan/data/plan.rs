@@ -171,6 +171,8 @@ pub struct JobPlan {
     pub ranks: Vec<Plan>,
     /// What was wrong with each file that could not, one line each.
     pub failures: Vec<String>,
+    /// How much of the job its recordings show.
+    pub coverage: Coverage,
 }
 
 impl JobPlan {
@@ -179,9 +181,16 @@ impl JobPlan {
         self.ranks.iter().filter_map(move |plan| Some((plan, plan.needs.get(index)?)))
     }
 
-    /// How much of the job its recordings show: as much as the worst of them.
-    pub fn coverage(&self) -> Coverage {
-        Coverage::worst_of(self.ranks.iter().map(|plan| &plan.coverage))
+    /// Whether it is open what the job does on a target, where `verdict` is that of `plan`, its worst rank there: from
+    /// what is not the whole job, only what does not run is known.
+    pub fn leaves_open(&self, plan: &Plan, verdict: &Verdict) -> bool {
+        self.coverage.is_partial() && !plan.excludes(verdict)
+    }
+
+    /// A figure of the rank that needs most, as a reader may take it for the job.
+    pub fn bounded(&self, plan: &Plan, need: &Need, bytes: Bytes) -> Bounded {
+        let certainty = plan.bounded(need, bytes).certainty.max(self.coverage.of_what_was_seen());
+        Bounded { bytes, certainty }
     }
 
     /// The rank that decides how large a device allocator number `index` needs: of equals the first.

@@ -53,11 +53,15 @@ pub enum Limit {
 }
 
 impl Series {
-    /// Where allocator number `index` stops fitting target number `target`; `None` if a value has no result.
+    /// Where allocator number `index` stops fitting target number `target`; `None` if a value has no result, or its
+    /// recordings do not show it.
     pub fn limit(&self, index: usize, target: usize) -> Option<Limit> {
         let mut last: Option<(f64, Bytes)> = None;
         for (&value, job) in self.values.iter().zip(&self.jobs) {
-            let (_, verdict) = job.verdict(index, target)?;
+            let (plan, verdict) = job.verdict(index, target)?;
+            if job.leaves_open(plan, &verdict) {
+                return None;
+            }
             let need = job.worst(index)?.1.smallest_bytes();
             if verdict.trial.runs() {
                 last = Some((value, need?));

@@ -9,7 +9,7 @@ pub use series::series_section;
 use super::data::{FitVerdict, JobFit, JobPlan, Need, Plan, RankFit, Shortage, Verdict};
 use crate::report::section::Section;
 use crate::sim::title_of;
-use crate::trace::{Bounded, Certainty};
+use crate::trace::{Bounded, Certainty, Coverage};
 use crate::units::{Bytes, Count, Grouped, Size, grouped};
 use gmlake_core::cards::Target;
 
@@ -38,7 +38,7 @@ fn is_anything_known(job: &JobPlan, first: &Plan) -> bool {
         job.verdict(index, target).is_some_and(|(plan, verdict)| plan.excludes(&verdict))
     };
     let is_known = |target| (0..first.needs.len()).any(|index| fails(index, target));
-    !job.coverage().is_partial() || (0..first.targets.len()).any(is_known)
+    !job.coverage.is_partial() || (0..first.targets.len()).any(is_known)
 }
 
 /// One line that says whether a job fits, and by how much, or where it ends.
@@ -51,13 +51,15 @@ pub fn fit_line(
 ) -> String {
     let device = target.describe();
     let who = match (worst.rank, fit.ranks.len()) {
-        (Some(rank), 2..) => format!("rank {rank} of {} ", fit.ranks.len()),
+        (Some(rank), _) if fit.coverage.lacks_ranks() => format!("rank {rank} "),
+        (Some(rank), ranks @ 2..) => format!("rank {rank} of {ranks} "),
         _ => String::new(),
     };
     let trial = &worst.trial;
     match trial.shortage {
-        _ if worst.verdict() == FitVerdict::Unknown => {
-            format!("unknown: {name} on {device} with {allocator}: {who}{}", doubt(worst))
+        _ if fit.verdict() == Some(FitVerdict::Unknown) => {
+            let doubt = doubt(worst, &fit.coverage);
+            format!("unknown: {name} on {device} with {allocator}: {who}{doubt}")
         }
         Some(shortage) => format!(
             "does not fit: {name} on {device} with {allocator}: {who}runs out of memory in {}",
@@ -71,10 +73,12 @@ pub fn fit_line(
     }
 }
 
-/// What is known of a rank that might fit, and why no more.
-fn doubt(rank: &RankFit) -> String {
-    let coverage = &rank.coverage;
+/// What is known of the rank that decides whether a job fits that might, and why no more.
+fn doubt(rank: &RankFit, coverage: &Coverage) -> String {
     let known = match rank.trial.shortage {
+        None if !rank.coverage.is_partial() => {
+            format!("holds at most {}", Size(rank.trial.reserved_peak_bytes))
+        }
         None => format!("needs at least {}", Size(rank.least_bytes)),
         Some(shortage) => {
             format!(
@@ -109,7 +113,7 @@ fn needs(job: &JobPlan, first: &Plan) -> Section {
     };
     let most = |bytes: fn(&Plan) -> Bytes| job.ranks.iter().map(bytes).max().unwrap_or(0);
     let (live, least) = (most(|plan| plan.live_peak_bytes), most(|plan| plan.least_bytes));
-    let certainty = job.coverage().of_what_was_seen();
+    let certainty = job.coverage.of_what_was_seen();
     title += &format!("; {} live at the peak", Bounded { bytes: live, certainty });
     if least < live {
         title += &format!(" ({} without what only streams still use)", Size(least));
@@ -122,7 +126,7 @@ fn needs(job: &JobPlan, first: &Plan) -> Section {
     }
     let row = |index: usize| {
         let (plan, need) = job.worst(index)?;
-        let mut row = need_row(plan, need);
+        let mut row = need_row(job, plan, need);
         if job.ranks.len() > 1 {
             let spread = job.spread(index).map_or_else(dash, |spread| Size(spread).to_string());
             row.splice(2..2, [rank(plan), spread]);
@@ -132,16 +136,16 @@ fn needs(job: &JobPlan, first: &Plan) -> Section {
     Section::new(title, &heading, (0..first.needs.len()).filter_map(row).collect())
 }
 
-fn need_row(plan: &Plan, need: &Need) -> Vec<String> {
-    let bounded = |bytes| plan.bounded(need, bytes).to_string();
+fn need_row(job: &JobPlan, plan: &Plan, need: &Need) -> Vec<String> {
+    let bounded = |bytes| job.bounded(plan, need, bytes);
     let smallest = need.smallest;
     let of = |show: fn(u64) -> String, value: Option<u64>| value.map_or_else(dash, show);
     let below = need.below.and_then(|trial| trial.shortage);
     let is_real = |value: u64| Some(value).filter(|_| !need.is_bound());
     vec![
         need.label(),
-        smallest_memory(plan, need).unwrap_or_else(|| "none found".to_owned()),
-        bounded(need.unlimited_bytes),
+        smallest_memory(need, bounded).unwrap_or_else(|| "none found".to_owned()),
+        bounded(need.unlimited_bytes).to_string(),
         of(grouped, smallest.and_then(|trial| is_real(trial.alloc_retries))),
         of(grouped, smallest.and_then(|trial| is_real(trial.device_calls))),
         below.map_or_else(dash, |shortage| format!("OOM in {}", place(shortage))),
@@ -149,8 +153,8 @@ fn need_row(plan: &Plan, need: &Need) -> Vec<String> {
 }
 
 /// The smallest memory that runs a job, as it may be typed; a bound of it, if the recording is not the whole job.
-fn smallest_memory(plan: &Plan, need: &Need) -> Option<String> {
-    let Bounded { bytes, certainty } = plan.bounded(need, need.smallest_bytes()?);
+fn smallest_memory(need: &Need, bounded: impl Fn(Bytes) -> Bounded) -> Option<String> {
+    let Bounded { bytes, certainty } = bounded(need.smallest_bytes()?);
     let is_known = certainty == Certainty::Exact;
     let bytes = if is_known { Size::enough(bytes).0 } else { bytes };
     Some(Bounded { bytes, certainty }.to_string())
@@ -173,7 +177,10 @@ fn ranks(job: &JobPlan, first: &Plan) -> Section {
     let mut heading = vec!["rank"];
     heading.extend(labels.iter().map(String::as_str));
     let row = |plan: &&Plan| {
-        let smallest = |need: &Need| smallest_memory(plan, need).unwrap_or_else(dash);
+        let smallest = |need: &Need| {
+            let bounded = |bytes| plan.bounded(need, bytes);
+            smallest_memory(need, bounded).unwrap_or_else(dash)
+        };
         [rank(plan)].into_iter().chain(plan.needs.iter().map(smallest)).collect()
     };
     Section::new(title, &heading, order.iter().take(MOST_RANKS).map(row).collect())
@@ -193,7 +200,7 @@ fn targets(job: &JobPlan, first: &Plan) -> Section {
     let row = |(number, target): (usize, &Target)| {
         let mut row = vec![target.name.clone(), Size(target.capacity_bytes).to_string()];
         row.extend(shown.iter().map(|&index| {
-            let of = |(plan, verdict): (&Plan, Verdict)| cell(plan, &verdict);
+            let of = |(plan, verdict): (&Plan, Verdict)| cell(job, plan, &verdict);
             job.verdict(index, number).map_or_else(dash, of)
         }));
         row
@@ -212,10 +219,9 @@ pub fn reserve(targets: &[Target]) -> String {
     format!("; 'for the job' leaves {words} of each card to all but PyTorch (--reserve)")
 }
 
-/// From a recording that is not the whole job, only what does not run is known.
-fn cell(plan: &Plan, verdict: &Verdict) -> String {
+fn cell(job: &JobPlan, plan: &Plan, verdict: &Verdict) -> String {
     match (verdict.trial.shortage, verdict.spare_bytes) {
-        _ if plan.coverage.is_partial() && !plan.excludes(verdict) => "unknown".to_owned(),
+        _ if job.leaves_open(plan, verdict) => "unknown".to_owned(),
         (Some(Shortage { event, step: Some(step) }), _) => format!("OOM {step}:{event}"),
         (Some(Shortage { event, step: None }), _) => format!("OOM {event}"),
         (None, Some(spare)) => Size(spare).to_string(),
@@ -225,7 +231,7 @@ fn cell(plan: &Plan, verdict: &Verdict) -> String {
 
 /// The smallest device on which each allocator runs that one could train with.
 fn verdict(job: &JobPlan, first: &Plan) -> String {
-    if let Some(caution) = job.coverage().caution() {
+    if let Some(caution) = job.coverage.caution() {
         return format!("No device can be recommended for {}: {caution}.", job.name);
     }
     let mut order: Vec<usize> = (0..first.targets.len()).collect();

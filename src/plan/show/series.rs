@@ -1,5 +1,6 @@
 //! Up to which batch size each allocator fits.
 
+use super::smallest_memory;
 use crate::plan::data::{Limit, Need, Series};
 use crate::report::section::Section;
 use crate::units::Size;
@@ -27,8 +28,11 @@ fn needs(series: &Series, labels: &[String]) -> Section {
     heading.extend(values.iter().map(String::as_str));
     let row = |(index, label): (usize, &String)| {
         let need = |job: &crate::plan::data::JobPlan| {
-            let bytes = job.worst(index).and_then(|(_, need)| need.smallest_bytes());
-            bytes.map_or_else(|| "-".to_owned(), |bytes| Size::enough(bytes).to_string())
+            let worst = job.worst(index);
+            let figure = worst.and_then(|(plan, need)| {
+                smallest_memory(need, |bytes| job.bounded(plan, need, bytes))
+            });
+            figure.unwrap_or_else(|| "-".to_owned())
         };
         [label.clone()].into_iter().chain(series.jobs.iter().map(need)).collect()
     };
