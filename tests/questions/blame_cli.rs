@@ -161,6 +161,59 @@ fn a_line_that_changed_comes_first_and_a_line_that_moved_does_not() {
     assert!(json["result"]["rows"].as_array().unwrap().iter().all(|row| row["change"] == "same"));
 }
 
+/// A recording that was cut off is a part of its job, which may need more.
+#[test]
+fn of_parts_of_jobs_diff_says_what_is_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let cut = |name: &str, job: Job| {
+        let whole = snapshot(&job);
+        fs::write(folder.path().join(name), &whole[..whole.len() * 7 / 10]).unwrap();
+    };
+    let large = Job { activations: 96 * MIB, ..Job::default() };
+    written(folder.path(), "small.pickle", Job::default());
+    written(folder.path(), "large.pickle", large);
+    cut("small-part.pickle", Job::default());
+    cut("large-part.pickle", large);
+    for (files, code, share, is_partial) in [
+        (["small", "large-part"], 1, "184 MiB to >= 216 MiB (growth >= +32 MiB)", [false, true]),
+        (["large", "small-part"], 3, "216 MiB to >= 184 MiB (growth unknown)", [false, true]),
+        (["small-part", "large"], 3, ">= 184 MiB to 216 MiB (growth <= +32 MiB)", [true, false]),
+        (["large-part", "small"], 0, ">= 216 MiB to 184 MiB (growth <= -32 MiB)", [true, false]),
+        (["small-part", "large-part"], 3, ">= 184 MiB to >= 216 MiB (growth unknown)", [true; 2]),
+    ] {
+        let files = files.map(|file| format!("{file}.pickle"));
+        let diff = |more: &[&str]| {
+            let mut command = gmlake_sim();
+            command.current_dir(folder.path()).args(["-q", "diff"]).args(&files).args(more);
+            command.assert().code(code).get_output().stdout.clone()
+        };
+        let text = String::from_utf8(diff(&[])).unwrap();
+        assert!(text.contains(share) && text.contains("lower bounds only"), "{text}");
+        let step = text.lines().find(|line| line.contains("train.py:30 step")).unwrap();
+        assert!(step.contains(" ~ "), "{text}");
+        let json: serde_json::Value = serde_json::from_slice(&diff(&["--json"])).unwrap();
+        let coverage = &json["result"]["coverage"];
+        assert_eq!([0, 1].map(|at| coverage[at]["is_lower_bound"] == true), is_partial);
+    }
+}
+
+/// A line that is missing in a part of a job may come later.
+#[test]
+fn what_a_part_does_not_show_is_not_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = snapshot(&Job::default());
+    fs::write(folder.path().join("part.pickle"), &whole[..whole.len() * 7 / 10]).unwrap();
+    written(folder.path(), "leak.pickle", Job { leak: 5 * MIB, ..Job::default() });
+    for files in [["leak.pickle", "part.pickle"], ["part.pickle", "leak.pickle"]] {
+        let mut command = gmlake_sim();
+        command.current_dir(folder.path()).args(["diff", files[0], files[1]]);
+        command.assert().stdout(
+            contains("train.py:33 step  unknown")
+                .and(contains(" gone ").or(contains(" new ")).not()),
+        );
+    }
+}
+
 #[test]
 fn lines_of_a_file_that_may_be_unchanged_stay_two_lines() {
     let folder = tempfile::tempdir().unwrap();

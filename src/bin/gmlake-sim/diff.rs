@@ -34,7 +34,11 @@ pub(crate) fn main(args: &DiffArgs) -> Result<Answer> {
         terminal::print(&diff_table(&found, args.names.top, terminal::look()))?;
     }
     exports.finish(&found)?;
-    Ok(if args.tolerance.is_exceeded(&found) { Answer::No } else { Answer::Yes })
+    Ok(match args.tolerance.is_exceeded(&found) {
+        Some(true) => Answer::No,
+        Some(false) => Answer::Yes,
+        None => Answer::Unknown,
+    })
 }
 
 /// Which snapshot of each file: one number is for both.

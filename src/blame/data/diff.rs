@@ -23,6 +23,7 @@ use serde::Serialize;
 
 use super::lines::{Lines, line_of};
 use super::rows::{Blame, BlameRow, By};
+use crate::trace::Coverage;
 use crate::units::Bytes;
 
 /// What became of a row.
@@ -39,6 +40,8 @@ pub enum Change {
     Smaller,
     /// It has as many bytes.
     Same,
+    /// It is there once, and the other recording is not the whole job.
+    Unknown,
 }
 
 impl Change {
@@ -50,6 +53,7 @@ impl Change {
             Self::Larger => "larger",
             Self::Smaller => "smaller",
             Self::Same => "same",
+            Self::Unknown => "unknown",
         }
     }
 }
@@ -81,6 +85,8 @@ impl DiffRow {
 pub struct Diff {
     /// Both files, as given.
     pub files: [String; 2],
+    /// How much of their jobs they show. Unless both are complete, rows are of what was recorded, and peaks are bounds.
+    pub coverage: [Coverage; 2],
     /// Most live bytes of both.
     pub live_bytes: [Bytes; 2],
     /// Most bytes held of both, where the recordings say so.
@@ -107,11 +113,26 @@ impl Diff {
         });
         Self {
             files: [before.file.clone(), after.file.clone()],
+            coverage: Default::default(),
             live_bytes: [before.live_bytes, after.live_bytes],
             reserved_bytes: [None, None],
             by: after.by,
             rows,
         }
+    }
+
+    /// The same of recordings that show this much of their jobs.
+    #[must_use]
+    pub fn of_parts(mut self, coverage: [Coverage; 2]) -> Self {
+        for row in &mut self.rows {
+            let is_open = match row.change {
+                Change::New => coverage[0].is_partial(),
+                Change::Gone => coverage[1].is_partial(),
+                _ => false,
+            };
+            row.change = if is_open { Change::Unknown } else { row.change };
+        }
+        Self { coverage, ..self }
     }
 
     /// Places of the rows that are gone and of those that are new in the same function with the same bytes and blocks.
@@ -128,14 +149,14 @@ impl Diff {
 
 fn renumbered(rows: &[DiffRow]) -> Vec<usize> {
     let mut gone: FxHashMap<_, Vec<usize>> = FxHashMap::default();
-    let of = |change: Change| {
-        let rows = rows.iter().enumerate().filter(move |(_, row)| row.change == change);
+    let of = |lacks: fn(&DiffRow) -> bool| {
+        let rows = rows.iter().enumerate().filter(move |(_, row)| lacks(row));
         rows.filter_map(|(place, row)| Some((place, row, function(&row.name)?)))
     };
-    for (place, row, function) in of(Change::Gone) {
+    for (place, row, function) in of(|row| row.after.1 == 0) {
         gone.entry((function, row.before)).or_default().push(place);
     }
-    let twins = of(Change::New).filter_map(|(place, row, function)| {
+    let twins = of(|row| row.before.1 == 0).filter_map(|(place, row, function)| {
         Some([place, gone.get_mut(&(function, row.after))?.pop()?])
     });
     twins.flatten().collect()

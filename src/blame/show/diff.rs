@@ -4,7 +4,8 @@ use super::{fitted, percent, signed};
 use crate::blame::data::{Change, Diff, DiffRow};
 use crate::report::Look;
 use crate::report::section::Section;
-use crate::units::{Bytes, Grouped, Size};
+use crate::trace::{Bounded, Certainty, Coverage};
+use crate::units::{Bytes, Grouped};
 
 /// A headline and a table of the `top` rows that differ most.
 pub fn diff_table(diff: &Diff, top: usize, look: Look) -> String {
@@ -20,16 +21,19 @@ pub fn diff_sections(diff: &Diff, top: usize) -> Vec<Section> {
     let changed: Vec<&DiffRow> =
         diff.rows.iter().enumerate().filter(is_changed).map(|(_, row)| row).collect();
     let mut parts = vec![Section::words(headline(diff))];
+    parts.extend(cautions(diff).map(Section::words));
     if changed.is_empty() && renumbered.is_empty() {
         parts.push(Section::words("No row changed."));
         return parts;
     }
     let heading = [diff.by.name(), "change", "bytes", "before", "after", "blocks"];
-    let mut rows: Vec<_> = changed.iter().take(top).map(|row| line(row)).collect();
+    let mut rows: Vec<_> = changed.iter().take(top).map(|row| line(diff, row)).collect();
     let rest = changed.get(top..).unwrap_or_default();
-    let mut sum = |name: String, growth: i128, before: Bytes, after: Bytes| {
-        let numbers = [signed(growth), Size(before).to_string(), Size(after).to_string()];
+    let mut add = |name: String, numbers: [String; 3]| {
         rows.push([&[name, String::new()], &numbers[..], &[String::new()]].concat());
+    };
+    let mut sum = |name: String, growth: i128, before: Bytes, after: Bytes| {
+        add(name, figures(diff, growth, (before, after)));
     };
     if !rest.is_empty() {
         let growth = rest.iter().map(|row| row.growth()).sum();
@@ -46,7 +50,8 @@ pub fn diff_sections(diff: &Diff, top: usize) -> Vec<Section> {
         let (before, after) = sums(same.iter().copied());
         sum(format!("{} unchanged", Grouped(same.len() as u64)), 0, before, after);
     }
-    sum("all".to_owned(), diff.growth(), diff.live_bytes[0], diff.live_bytes[1]);
+    let [before, after] = peaks(diff, diff.live_bytes).map(|peak| peak.to_string());
+    add("all".to_owned(), [growth(diff, diff.growth()), before, after]);
     parts.push(Section::new("", &heading, rows));
     parts
 }
@@ -55,7 +60,39 @@ fn sums<'d>(rows: impl Iterator<Item = &'d DiffRow>) -> (Bytes, Bytes) {
     rows.fold((0, 0), |(before, after), row| (before + row.before.0, after + row.after.0))
 }
 
-fn line(row: &DiffRow) -> Vec<String> {
+/// What is not the whole job, a sentence for each recording.
+fn cautions(diff: &Diff) -> impl Iterator<Item = String> {
+    let files = diff.files.iter().zip(&diff.coverage);
+    files.filter_map(|(file, coverage)| Some(format!("{file}: {}.", coverage.caution()?)))
+}
+
+/// Figures of the peaks, as a reader may take them for the jobs.
+fn peaks(diff: &Diff, [before, after]: [Bytes; 2]) -> [Bounded; 2] {
+    let [old, new] = diff.coverage.each_ref().map(Coverage::of_what_was_seen);
+    [Bounded { bytes: before, certainty: old }, Bounded { bytes: after, certainty: new }]
+}
+
+/// How much a peak grew: a bound if one of the recordings is a part; `unknown` where a bound would say nothing.
+fn growth(diff: &Diff, bytes: i128) -> String {
+    match diff.coverage.each_ref().map(Coverage::is_partial) {
+        [false, false] => signed(bytes),
+        [false, true] if bytes > 0 => format!(">= {}", signed(bytes)),
+        [true, false] => format!("<= {}", signed(bytes)),
+        _ => "unknown".to_owned(),
+    }
+}
+
+/// What a row grew by, and what it had: at the peak of a part, the job may have more or less of it.
+fn figures(diff: &Diff, growth: i128, (before, after): (Bytes, Bytes)) -> [String; 3] {
+    let [old, new] = diff.coverage.each_ref().map(|coverage| match coverage.is_partial() {
+        true => Certainty::About,
+        false => Certainty::Exact,
+    });
+    let of = |bytes, certainty| Bounded { bytes, certainty }.to_string();
+    [old.max(new).sign().to_owned() + &signed(growth), of(before, old), of(after, new)]
+}
+
+fn line(diff: &Diff, row: &DiffRow) -> Vec<String> {
     let name = match &row.moved_from {
         Some(old) => format!("{} (was {})", row.name, old.split(' ').next().unwrap_or(old)),
         None => row.name.clone(),
@@ -64,26 +101,26 @@ fn line(row: &DiffRow) -> Vec<String> {
         (before, after) if before == after => Grouped(after).to_string(),
         (before, after) => format!("{} to {}", Grouped(before), Grouped(after)),
     };
-    let (before, after) = (Size(row.before.0).to_string(), Size(row.after.0).to_string());
-    vec![name, row.change.name().to_owned(), signed(row.growth()), before, after, blocks]
+    let [growth, before, after] = figures(diff, row.growth(), (row.before.0, row.after.0));
+    vec![name, row.change.name().to_owned(), growth, before, after, blocks]
 }
 
 fn headline(diff: &Diff) -> String {
-    let [before, after] = diff.live_bytes;
+    let is_whole = !diff.coverage.iter().any(Coverage::is_partial);
     let share = match diff.growth() {
-        0 => "unchanged".to_owned(),
-        growth => {
-            let sign = if growth < 0 { "-" } else { "+" };
-            let share =
-                percent(Bytes::try_from(growth.unsigned_abs()).unwrap_or(Bytes::MAX), before);
-            format!("{}, {sign}{share}", signed(growth))
+        0 if is_whole => "unchanged".to_owned(),
+        bytes if is_whole => {
+            let sign = if bytes < 0 { "-" } else { "+" };
+            let share = Bytes::try_from(bytes.unsigned_abs()).unwrap_or(Bytes::MAX);
+            format!("{}, {sign}{}", signed(bytes), percent(share, diff.live_bytes[0]))
         }
+        bytes => format!("growth {}", growth(diff, bytes)),
     };
-    let [old, new] = &diff.files;
-    let mut text =
-        format!("{old} to {new}: live peak {} to {} ({share})", Size(before), Size(after));
+    let ([old, new], [before, after]) = (&diff.files, peaks(diff, diff.live_bytes));
+    let mut text = format!("{old} to {new}: live peak {before} to {after} ({share})");
     if let [Some(before), Some(after)] = diff.reserved_bytes {
-        text += &format!("; reserved {} to {}", Size(before), Size(after));
+        let [before, after] = peaks(diff, [before, after]);
+        text += &format!("; reserved {before} to {after}");
     }
     text
 }

@@ -121,7 +121,8 @@ Examples:
   gmlake-sim diff dumps.pickle dumps.pickle --snapshot 1,2
 
 diff matches moved lines only in files that the call stacks prove to be edited.
-Exit codes: 0 no growth beyond --tolerance, 1 more growth, 2 wrong usage or input.";
+Exit codes: 0 no growth beyond --tolerance, 1 more growth, 2 wrong usage or input,
+3 unknown: a recording shows too little of its job.";
 
 /// `gmlake-sim diff`
 #[derive(Debug, Parser)]
