@@ -266,6 +266,39 @@ def on_gpu_sizes():
     assert floats[mask].shape == (4, 3) and floats.masked_select(mask[:, None]).shape == (12,)
 
 
+def on_gpu_sizes_by_large_masks():
+    before, count = count_of_reads(), 33 << 20
+    x = torch.arange(count, dtype=torch.int32, device="cuda")
+    assert x[x >= 0].numel() == count and x[x % 7 != 0].numel() == count - len(range(0, count, 7))
+    assert count_of_reads() == before, values_mode.reads.facts()
+
+
+def on_gpu_counts_of_too_many_values_are_noted_and_differ_by_what_is_assumed():
+    """Each function's size as a share of its input's, where values are zeros, ones and random."""
+    count, table = 9 << 20, {
+        "mask": (lambda x: x[x > 0.2], 0, 1, 0.42),
+        "most": (lambda x: x[x > -1], 1, 1, 0.84),
+        "band": (lambda x: x[(x > 0.2) & (x < 0.9)], 0, 0, 0.34),
+        "rows": (lambda x: x.view(-1, 4)[(x.view(-1, 4) > 0).any(1)], 0, 1, 0.94),
+        "select": (lambda x: x.masked_select(x < 0.2), 1, 0, 0.58),
+        "nonzero": (lambda x: x.nonzero(), 0, 1, 1),
+        "unique": (lambda x: x.unique(), 0, 0, 1),
+        "integers": (lambda x: (i := (x * 10).int())[i % 7 != 0], 0, 1, 0.99),
+        "equal": (lambda x: x if torch.equal(x, x + 0) else x[:0], 1, 1, 0),
+    }
+    values_mode.__exit__(None, None, None)
+    for at, assume in enumerate(["zeros", "ones", "random"]):
+        with values.mode(assume=assume) as mode:
+            for name, (function, *shares) in table.items():
+                before = {**mode.reads.found}
+                found = function(torch.randn(count, device="cuda")).shape[0] / (count // 4 if name == "rows" else count)
+                assert abs(found - shares[at]) < 0.05, (assume, name, found)
+                came = [what for _, what in mode.reads.found.keys() - before.keys()]
+                assert [what[:7] for what in came] == ["size of"], (assume, name, came)
+        assert not mode.failed, mode.failed
+    values_mode.__enter__()
+
+
 def on_gpu_random_integers():
     torch.manual_seed(3)
     before = torch.get_rng_state()

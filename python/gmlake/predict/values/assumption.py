@@ -7,9 +7,14 @@ under each, since they are mostly indices.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from . import host
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Assumption:
@@ -26,12 +31,25 @@ class Assumption:
             drawn = torch.empty(tensor.shape, dtype=torch.float32, device="cpu")
             return drawn.normal_(generator=self.generator).to(tensor.dtype)
         if self.kind == "random" and tensor.dtype == torch.bool:
-            drawn = torch.empty(tensor.shape, dtype=torch.bool, device="cpu")
-            return drawn.bernoulli_(0.5, generator=self.generator)
+            return self.booleans(tensor.shape, 0.5)
         one = self.kind == "ones" and (
             tensor.dtype == torch.bool or tensor.dtype not in host.INTEGERS
         )
         return torch.full((), int(one), dtype=tensor.dtype, device="cpu").expand(tensor.shape)
+
+    def booleans(self, shape: Sequence[int], share: float) -> torch.Tensor:
+        """A CPU tensor of booleans, this share of them true."""
+        if share in (0, 1):
+            return torch.full((), bool(share), device="cpu").expand(shape)
+        return torch.empty(shape, dtype=torch.bool, device="cpu").bernoulli_(share, generator=self.generator)
+
+    def sample(self, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
+        """A CPU tensor of a few values in place of many. They are no indices: integers vary, too."""
+        if dtype == torch.bool or dtype not in host.INTEGERS:
+            return self.like(torch.empty(shape, dtype=dtype, device="cpu"))
+        if self.kind != "random":
+            return torch.full(shape, int(self.kind == "ones"), dtype=dtype, device="cpu")
+        return torch.randint(100, shape, generator=self.generator, device="cpu").to(dtype)
 
     def weights(self, tensor: torch.Tensor) -> torch.Tensor:
         """As `like`, for weights to draw by: not negative, and equal instead of zero."""

@@ -10,6 +10,7 @@ Those that bring values to the host, copy them, or return as many elements as a 
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Callable
 
 import torch
@@ -73,8 +74,9 @@ def first_words(error: Exception) -> str:
 class Limits:
     """Up to which size tensors are computed, in bytes, and floats are turned into integers, in elements.
 
-    Integers of 32 and 64 bits are mostly indices, such as the edges of a graph; smaller ones may be weights. Floats are
-    seldom asked for: where many are known already, only the smallest are computed.
+    Integers of 32 and 64 bits are mostly indices, such as the edges of a graph; smaller ones may be weights. A mask may have
+    as many elements as the indices of which it is made. Floats are seldom asked for: where many are known already, only the
+    smallest are computed.
     """
 
     def __init__(self, shadow: Shadow, everything: bool = False, forward: bool = False) -> None:
@@ -82,6 +84,7 @@ class Limits:
         endless, self.forward = 1 << 62, forward
         self.shadow = shadow
         self.indices = endless if everything else 1024 * MIB
+        self.masks = endless if everything else 256 * MIB
         self.integers = endless if everything else 32 * MIB
         self.floats = endless if everything else MIB
         self.decided = endless if everything else 8 * MIB
@@ -92,6 +95,8 @@ class Limits:
         if dtype not in INTEGERS:
             many = self.shadow.bytes > MANY and not self.everything
             return FEW if many else self.floats
+        if dtype == torch.bool:
+            return self.masks
         return self.indices if dtype.itemsize >= 4 else self.integers
 
 
@@ -227,16 +232,16 @@ class Operator:
         return True
 
     def presume(self, args: Sequence[Any], results: Sequence[Tensor]) -> None:
-        """A condition on values that are too many: presumed of all where it is true of an assumed one."""
-        capturing = torch._C._cuda_isCurrentStreamCapturing()
-        if capturing or not self.tried(presumed.is_true, self.overload, args, self.values.assumption, self.shadow):
+        """A condition on values that are too many: presumed of as many as of a few."""
+        if torch._C._cuda_isCurrentStreamCapturing():
             return
-        for result in results:
+        share = self.tried(presumed.share, self, args)
+        for result in () if share is None or math.isnan(share) else results:
             if result.numel() <= LARGE:
-                host.view(result).fill_(True)
+                host.view(result).fill_(share > 0.5)
                 self.learn([result], ASSUMED)
             else:
-                self.shadow.presume(result)
+                self.shadow.presume(result, share)
 
     def is_computed(self, written: Sequence[Tensor], read: Sequence[Tensor], lost: bool) -> bool:
         """Whether a call with these tensors is computed on the host."""
@@ -406,8 +411,8 @@ class Operator:
             return host.view(tensor)
         if self.outs or self.written and (self.overwriting or repeats(tensor)):
             return host.view(tensor)
-        if self.shadow.is_presumed(tensor):
-            return torch.ones((), dtype=torch.bool, device="cpu").expand(tensor.shape)
+        if (share := self.shadow.presumed_share(tensor)) is not None:
+            return self.values.assumption.booleans(tensor.shape, share)
         if self.name == "multinomial":
             return self.values.assumption.weights(tensor)
         return self.values.assumption.like(tensor)

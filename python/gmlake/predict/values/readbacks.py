@@ -49,6 +49,14 @@ def verdict(arguments: Sequence[Any], result: Any) -> tuple[int, int]:
     return 1, int(result)
 
 
+def most(name: str, arguments: Sequence[Any]) -> int:
+    """How many an operator may find: slices along the dimension that was asked for, or else elements."""
+    at = {"unique_dim": 1, "unique_dim_consecutive": 1, "unique_consecutive": 3}.get(name, len(arguments))
+    if at < len(arguments) and arguments[at] is not None:
+        return int(arguments[0].shape[arguments[at]])
+    return max(argument.numel() for argument in arguments if isinstance(argument, torch.Tensor))
+
+
 READBACKS = {
     "equal": verdict,
     "nonzero": rows,  # which `transfers` counts by itself

@@ -49,8 +49,8 @@ class Shadow:
         self.bytes = 0  # of these blocks:
         # Of storages that may hold known bytes, by base address: size, a weak reference.
         self.blocks: dict[int, tuple[int, Any]] = {}
-        # Weak references to storages of booleans that are taken for true, by base address.
-        self.presumed: dict[int, Any] = {}
+        # Of storages of booleans, by base address: the share of them that is taken for true, a weak reference.
+        self.presumed: dict[int, tuple[float, Any]] = {}
         self.doubts: dict[int, int] = {}  # of storages that are not sure, by base address
 
     def known(self, tensor: torch.Tensor) -> bool:
@@ -114,14 +114,15 @@ class Shadow:
         while self.bytes > self.room and len(self.spent) > KEPT:
             self.freed(next(iter(self.spent)), None)
 
-    def presume(self, tensor: torch.Tensor) -> None:
-        """All elements of this tensor are taken for true, though its memory says nothing."""
+    def presume(self, tensor: torch.Tensor, share: float) -> None:
+        """This share of a tensor's elements is taken for true, though its memory says nothing."""
         at, storage = base(tensor), tensor.untyped_storage()
-        self.presumed[at] = weakref.ref(storage, lambda _: self.presumed.pop(at, None))
+        self.presumed[at] = share, weakref.ref(storage, lambda _: self.presumed.pop(at, None))
 
-    def is_presumed(self, tensor: torch.Tensor) -> bool:
-        """Whether these are booleans that are taken for true."""
-        return bool(self.presumed) and tensor.dtype == torch.bool and base(tensor) in self.presumed
+    def presumed_share(self, tensor: torch.Tensor) -> float | None:
+        """Which share of these booleans is taken for true; none where nothing is presumed."""
+        found = self.presumed.get(base(tensor)) if self.presumed and tensor.dtype == torch.bool else None
+        return found[0] if found else None
 
     @contextlib.contextmanager
     def kept_assumptions(self, tensors: Iterable[torch.Tensor]) -> Iterator[None]:

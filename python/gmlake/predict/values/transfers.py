@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from . import host, unknown
+from . import host, presumed, unknown
 from .operators import INTEGERS, MIB, Operator, in_backward, some_values
 from .readbacks import READBACKS
 from .shadow import prepare
@@ -36,13 +36,14 @@ class Transfer(Operator):
         """A call that returns as many elements as a kernel has counted."""
         read = host.tensors(args)
         lost = self.is_lost(read)
-        skip = self.values.is_noticed() or torch._C._cuda_isCurrentStreamCapturing()
-        if skip or lost and not self.may_decide(read):
+        if self.values.is_noticed() or torch._C._cuda_isCurrentStreamCapturing():
             return self.device(args, kwargs)
+        too_many = lost and not self.may_decide(read)
         # What is not zero is counted first and found at once where the result lies, which may be larger than the rest.
-        condition = self.seen(args[0]) if self.name == "nonzero" else None
-        too_many = condition is not None and args[0].numel() > self.limits.decided and self.shadow.is_presumed(args[0])
-        if condition is None:
+        condition = self.seen(args[0]) if self.name == "nonzero" and not too_many else None
+        if too_many:
+            size, value = self.tried(presumed.count, self, args, kwargs) or (COUNTED, 0)
+        elif condition is None:
             found = self.on_host(self.overload, args, kwargs)
             size, value = READBACKS[self.name](host.map_tensors(host.view, args), found)
         else:
@@ -54,7 +55,7 @@ class Transfer(Operator):
             out = self.device(args, kwargs)
         results = host.results(out)
         prepare(results)
-        if too_many:  # where what is presumed is true matters less than how often
+        if too_many:  # where what is counted lies matters less than how much it is
             self.forget(results)
             return out
         if condition is None:
