@@ -187,12 +187,16 @@ def reads_of(rank: Rank, order: Order) -> Iterator[str]:
         if rank.interval and any(MANY in read["what"] for read in reads) and not any(deciders(rank)):
             yield "no run with other values was made: the interval does not cover a size or a branch that depends on them"
     decides = max(deciders(rank), key=lambda read: read["count"], default=None)
-    if decides and order.values == INTEGERS:
-        yield "such values decide what is requested here; --values forward computes them, which takes minutes"
+    share = next((share for share in rank.interval if share.source == "values"), None)
+    decide = "decide" if share else "may decide"
+    if decides and share and not (share.below or share.above):
+        yield "such values may decide what is requested; runs with other values reserved as much"
+    elif decides and order.values == INTEGERS:
+        yield f"such values {decide} what is requested here; --values forward computes them, which takes minutes"
     elif decides and not reads:
-        wide = "" if "values" in rank.unbounded else ", so the interval is as wide as without them"
-        yield (f"values that this machine computed decide what is requested, most at {decides['place']} ({decides['what']}); "
-               f"a GPU rounds differently{wide}")
+        wide = ", so the interval is as wide as without them" if share else ""
+        yield (f"values that this machine computed {decide} what is requested, most at "
+               f"{decides['place']} ({decides['what']}); a GPU rounds differently{wide}")
 
 
 MANY = " values of "  # in what was read; plain numbers are mostly printed

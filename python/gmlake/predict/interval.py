@@ -10,6 +10,7 @@ The sources have nothing to do with each other, so their bytes are added.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -47,10 +48,12 @@ def shares(best: int, live: int, facts: Facts, bounds: Peaks) -> list[Share]:
         kinds = sorted({guess[0] for guess in facts.library.get("guesses", [])})
         found.append(Share("workspaces", *around(drawn[0], drawn), f"estimates for {' and '.join(kinds)}"))
     if values:
-        found.append(Share("values", *around(best, values), deciding(facts)))
-    off = unexplained(best)
+        below, above = around(best, values)
+        found.append(Share("values", below, above, deciding(facts, "decides" if below or above else "may decide")))
+    off, least = unexplained(best), min(best, -(-live // segment(best)) * segment(best))
+    room = best - least - sum(share.below for share in found if share.source == "clock")  # which leaves alone what is live
     why = "answers without another source of doubt were off by as much"
-    return [*found, Share("unexplained", min(off, best - live), off, why)]
+    return [*found, Share("unexplained", max(0, min(off, room)), off, why)]
 
 
 def around(best: int, peaks: Iterable[int]) -> tuple[int, int]:
@@ -60,8 +63,19 @@ def around(best: int, peaks: Iterable[int]) -> tuple[int, int]:
 
 
 def unexplained(best: int) -> int:
-    """Bytes by which an answer may be off without any source of doubt."""
-    return max(int(UNEXPLAINED * best), SEGMENT)
+    """Bytes by which an answer may be off without any source of doubt: as PyTorch reserves, in whole segments."""
+    return max(int(UNEXPLAINED * best) // segment(best) * segment(best), SEGMENT)
+
+
+def segment(best: int) -> int:
+    """Of what the bytes that are reserved are a multiple: of 2 MiB, unless `large_segment_size_mb` is an odd number."""
+    return math.gcd(best, SEGMENT)
+
+
+def ends(best: int, found: Iterable[Share]) -> tuple[int, int]:
+    """The ends of the interval. Who requested anything has at least one segment."""
+    below, above = (sum(getattr(share, side) for share in found) for side in ("below", "above"))
+    return max(min(best, SEGMENT), best - below), best + above
 
 
 def uppermost(best: int, bounds: Peaks) -> list[Facts]:
@@ -81,7 +95,7 @@ def deciders(it: Facts | Rank) -> Iterator[UnknownRead]:
     return (read for read in reads if DECIDES.search(read["what"]))
 
 
-def deciding(facts: Facts) -> str:
+def deciding(facts: Facts, decides: str) -> str:
     """The line that decides, in words."""
     most = max(deciders(facts), key=lambda read: read["count"], default=None)
-    return f"{most['place']} ({most['what']}) decides" if most else "values decide"
+    return f"{most['place']} ({most['what']}) {decides}" if most else f"values {decides.replace('decides', 'decide')}"

@@ -196,12 +196,12 @@ def with_peaks(rank: Rank, facts: Facts, others: Bounds) -> Rank:
     needs = with_upper_cards(best.needs, interval.uppermost(best.reserved, bounds) if is_whole else [])
     for path in facts.drawings:
         os.unlink(path)
-    low, high = (sum(getattr(share, side) for share in shares) for side in ("below", "above"))
+    low, high = interval.ends(best.reserved, shares)
     matter = {"clock": is_contested(facts), "values": is_decided(facts)} if is_whole else {}
     bounded = {share.source for share in shares}
     return replace(
-        rank, reserved_peak_bytes=best.reserved, reserved_peak_bytes_low=max(0, best.reserved - low),
-        reserved_peak_bytes_high=best.reserved + high, active_peak_bytes=best.active,
+        rank, reserved_peak_bytes=best.reserved, reserved_peak_bytes_low=low,
+        reserved_peak_bytes_high=high, active_peak_bytes=best.active,
         open_ends=sum(map(len, others)) - len(bounds.clock) - len(bounds.values), allocators=needs, interval=shares,
         unbounded=[source for source, matters in matter.items() if matters and source not in bounded],
     )
