@@ -15,7 +15,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, NoReturn
 
-from . import children, compiling, ends, library, others
+from . import children, compiling, ends, library, others, stdin
 from .categories import Categories
 from .facts import Facts
 from .order import Job, Order
@@ -44,6 +44,8 @@ def main() -> None:
     faulthandler.enable()
     job = Job.from_json(sys.argv[1])
     compiling.spare()
+    if job.stdin:
+        stdin.share(job.stdin)
     try:
         import torch
     except (ImportError, OSError) as error:

@@ -98,8 +98,8 @@ def order_of(given: argparse.Namespace, cards: Sequence[str]) -> Order:
         raise Problem("--requests works only with --serve")
     if order.step_ms and not order.requests:
         raise Problem("--step-ms works only with --requests")
-    if not order.module and not os.path.exists(order.script):
-        raise Problem(f"{order.script}: no such file")
+    if not order.module:
+        check_script(order.script)
     if order.memory is not None and order.memory < _sizes.LEAST:
         raise Problem(f"--memory: {_sizes.show(order.memory)} is less than any GPU has; write a unit, such as 80GiB")
     for table in order.workspaces.split(",") if order.workspaces else []:
@@ -110,6 +110,15 @@ def order_of(given: argparse.Namespace, cards: Sequence[str]) -> Order:
         raise Problem("--unknown does not work with --vary: run it for one configuration")
     memory = UNLIMITED if order.memory is None and given.vary and not order.serve else order.memory
     return replace(order, gpu=card(order.gpu, cards), memory=memory)
+
+
+def check_script(path: str) -> None:
+    """Whether this is a file, or a folder or an archive, that can be read for each run."""
+    streams = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+    if path == "-" or os.path.abspath(path).startswith(streams):
+        raise Problem(f"{path}: the script may run several times; write it into a file, such as train.py")
+    if not os.path.exists(path):
+        raise Problem(f"{path}: no such file")
 
 
 def check(table: str) -> None:

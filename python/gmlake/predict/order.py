@@ -191,6 +191,7 @@ class Job:
     together: bool
     snapshot: str
     facts: str
+    stdin: str | None = None  # the file of what runs have taken from standard input
 
     @property
     def stem(self) -> str:

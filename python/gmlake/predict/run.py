@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Callable, Protocol, TypeVar
 
-from . import Problem, children, library, scenario
+from . import Problem, children, library, scenario, stdin
 from .facts import Facts
 from .order import Job, Order, Ranks, Task
 
@@ -126,7 +126,8 @@ class Workshop:
             events=task.events, post=meeting.post, workspaces=tables(order),
         )
         own.update(settings(order), **rank_environment(ranks, rank, task.events, meeting))
-        job = Job(order, ranks.alone, ranks.together, f"{stem}.pickle", f"{stem}.facts.json")
+        taken = os.path.join(self.folder, "stdin")
+        job = Job(order, ranks.alone, ranks.together, f"{stem}.pickle", f"{stem}.facts.json", taken)
         with self._lock:
             if self._closed:
                 raise KeyboardInterrupt
@@ -157,10 +158,11 @@ class Child:
         shown = sys.stderr if output is None else output
         self._begin, self.limit = time.monotonic(), ENDLESS
         self._why: str | None = None
+        given = stdin.opened()
         self._process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=shown, stderr=shown,
-            start_new_session=job.order.serve,
+            command, env=environment, stdin=given, stdout=shown, stderr=shown, start_new_session=job.order.serve,
         )
+        os.close(given)
 
     def is_running(self) -> bool:
         """Whether the process is there."""
