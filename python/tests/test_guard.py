@@ -143,6 +143,30 @@ def test_the_same_program_gives_the_same_file():
         assert guarded.text() == first, done.stderr
 
 
+COMPILED = """
+import torch
+net = torch.nn.Sequential(torch.nn.Linear(512, 2048), torch.nn.GELU(), torch.nn.Linear(2048, 512)).cuda()
+compiled = torch.compile(net)
+optimizer = torch.optim.AdamW(net.parameters(), fused=True)
+for step in range(3):
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = compiled(torch.randn(256, 512, device="cuda")).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_what_was_compiled_before_changes_nothing():
+    with tempfile.TemporaryDirectory() as folder:
+        guarded, own = Guarded(folder), {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/cache"}
+        assert guarded.run(COMPILED, "--update", environment=own).returncode == 0
+        first = guarded.text()
+        assert '"torch.compile:' in first and "torchinductor" not in first, first
+        done = guarded.run(COMPILED, "--update", environment=own)
+        assert guarded.text() == first and not Path(folder, "cache").exists(), done.stderr
+
+
 def test_a_line_that_grew_is_named_first():
     with tempfile.TemporaryDirectory() as folder:
         guarded = Guarded(folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import tempfile
+import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from .._stdout import tell
 from ..predict import Problem, answer, command, library, options, simulator
 from ..predict.facts import Facts
 from ..predict.order import GPU, SCRIPT, Order, Task
-from ..predict.outputs import Outputs, check_own, made, name_of
+from ..predict.outputs import Outputs, check_own, made, name_of, scratch
 from ..predict.run import Workshop
 from . import baseline, change
 from .baseline import Baseline, Rank
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 WITHIN, BEYOND, WRONG, INTERRUPTED = 0, 1, 2, 130
 SHOWN = 8  # lines that grew
 NOTICEABLE = 0.1  # share of the growth of reserved memory that lines must explain to be its cause
+GENERATED = re.compile(r"\S*/torchinductor_\S*\.py")  # code of torch.compile, whose files have other names in each run
 OF_A_RUN = {"events": "early", "world": None, "ranks": None, "per_node": 8, "out": None}  # options and their defaults
 
 EXAMPLES = """\
@@ -164,7 +165,7 @@ def predicted(given: argparse.Namespace) -> tuple[Baseline, list[str]]:
     task = Task(order, options.ranks_of(given), given.events)
     if given.out:
         check_own(made(given.out), name_of(order.script, order.module), task.ranks)
-    with tempfile.TemporaryDirectory(prefix="gmlake-guard-") as folder:
+    with scratch("gmlake-guard-") as folder:
         found = run(task, Workshop(folder, os.cpu_count() or 1, wheel), made(given.out) if given.out else folder)
         failures = [text for rank, facts in found for text in failures_of(rank, facts)]
         rows = [] if failures else [row for rank, facts in found for row in rows_of(rank, facts)]
@@ -241,7 +242,10 @@ def rank_of(rank: int, facts: Facts) -> tuple[Rank, str]:
     """One rank's peaks, and the lines that hold the live bytes, of its GPUs on the worst; and what its rows are."""
     held = simulator.held(facts)
     blame = simulator.ask("blame", facts.snapshot, "--device", held.device)[0]
-    rows = {row["name"]: [row["bytes"], row["blocks"]] for row in blame["rows"]}
+    rows: dict[str, list[int]] = {}
+    for row in blame["rows"]:
+        name = GENERATED.sub("torch.compile", row["name"])
+        rows[name] = [old + new for old, new in zip(rows.get(name, [0, 0]), (row["bytes"], row["blocks"]))]
     pinned = facts.library.get("host_peak_bytes", {}).get("pinned")
     return Rank(rank, held.reserved, blame["live_bytes"], rows, pinned), blame["by"]
 

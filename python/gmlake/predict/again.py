@@ -9,10 +9,10 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from typing import TYPE_CHECKING, Callable
 
 from . import Problem, library, options, pytorch
+from .outputs import scratch
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -30,7 +30,7 @@ def on_virtual_gpu(card: str) -> None:
     try:
         wheel = pytorch.versions()
         options.card(card, library.cards(library.find()), "--virtual")
-        with tempfile.TemporaryDirectory(prefix="gmlake-") as folder:
+        with scratch("gmlake-") as folder:
             library.links(library.find(), folder)
             own = library.environment(folder, wheel, card=card)
             command = [sys.executable, "-m", "gmlake", *sys.argv[1:]]

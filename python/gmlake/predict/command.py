@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-import tempfile
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from .._stdout import tell
 from . import Problem, answer, grid, library, options, pytorch, sharing, simulator
 from .again import when_asked_to_end
 from .order import Order, Ranks, Task
-from .outputs import Outputs, check_own, made, name_of
+from .outputs import Outputs, check_own, made, name_of, scratch
 from .prediction import predict
 from .run import Workshop
 
@@ -61,7 +60,7 @@ def command(given: argparse.Namespace) -> int:
     out = given.out and made(given.out)
     if out:
         check_own(out, name_of(order.script, order.module), ranks, points)
-    with tempfile.TemporaryDirectory(prefix="gmlake-predict-") as folder:
+    with scratch("gmlake-predict-") as folder:
         workshop = Workshop(folder, given.jobs or os.cpu_count() or 1, wheel)
         try:
             if order.serve:

@@ -58,7 +58,8 @@ LINKED, LINKER_SCRIPT = "libcuda.so", "INPUT(-l:libcuda.so.1)\n"
 # Variables that would hide our devices, or make PyTorch ask the real ones.
 CLEARED = ["CUDA_VISIBLE_DEVICES", "PYTORCH_NVML_BASED_CUDA_CHECK"]
 
-# Where torch.compile keeps its results.
+# Where torch.compile keeps its results. What it finds there changes what it requests, and it decides by times, under the name
+# of the card: each process begins with nothing, and a real GPU does not find what a virtual one said.
 COMPILED = "TORCHINDUCTOR_CACHE_DIR"
 
 UNLIMITED = 4 << 40  # bytes; more than any card, and addresses are there for it
@@ -100,7 +101,7 @@ def environment(folder: str, wheel: Wheel, **settings: object) -> dict[str, str]
     """The environment of a process in which PyTorch finds the virtual GPU, by the links.
 
     `wheel` has the versions that PyTorch was built for. The settings are the library's own, such as
-    `memory`; one that is None is left to it.
+    `memory`; one that is None is left to it. What the process compiles goes into `folder`, too.
     """
     own = {name: value for name, value in os.environ.items() if name not in CLEARED}
     # The loader finds the names by the path below, and takes the same name for loaded from then on.
@@ -109,21 +110,11 @@ def environment(folder: str, wheel: Wheel, **settings: object) -> dict[str, str]
     major, minor = map(int, wheel.cuda.split(".")[:2])
     own = {name: value for name, value in own.items() if not name.startswith(PREFIX)}
     settings |= {"cuda": 1000 * major + 10 * minor, "cudnn": wheel.cudnn}
-    own[COMPILED] = compiled(folder, own.get(COMPILED))
+    own[COMPILED] = tempfile.mkdtemp(prefix="torchinductor_", dir=folder)
     for name, value in settings.items():
         if value is not None:
             own[PREFIX if name == "card" else f"{PREFIX}_{name.upper()}"] = str(value)
     return own
-
-
-def compiled(folder: str, base: str | None) -> str:
-    """The folder where torch.compile keeps what it compiled and how it decided, one for each build of the library.
-
-    It decides by times, under the name of the card: a real GPU must not find what a virtual one said.
-    """
-    stamp = f"gmlake-{os.stat(os.path.join(folder, NAME)).st_mtime_ns:x}"
-    base = base or os.path.join(tempfile.gettempdir(), f"torchinductor_{os.getuid()}")
-    return base if base.endswith(stamp) else os.path.join(base, stamp)
 
 
 def is_virtual() -> bool:

@@ -8,8 +8,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ from . import Problem, library
 from .series import marks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from .order import Ranks
 
@@ -96,6 +98,16 @@ def made(folder: str) -> str:
     except OSError as error:
         raise Problem(f"--out: {folder}: {error.strerror}") from error
     return folder
+
+
+@contextlib.contextmanager
+def scratch(prefix: str) -> Iterator[str]:
+    """A folder that goes away; what a compiler that was ended still writes there is no error."""
+    folder = tempfile.mkdtemp(prefix=prefix)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def check_own(folder: str, name: str, ranks: Ranks, points: Sequence[Mapping[str, str]] = ()) -> None:

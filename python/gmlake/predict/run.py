@@ -157,6 +157,7 @@ class Child:
         # The script's output is a message of ours: standard output is for the answer.
         shown = sys.stderr if output is None else output
         self._begin, self.limit = time.monotonic(), ENDLESS
+        self._compiled = environment[library.COMPILED]
         self._why: str | None = None
         given = stdin.opened()
         self._process = subprocess.Popen(
@@ -199,6 +200,7 @@ class Child:
         self.end()
         if self._job.order.serve:
             end_group(self._process.pid)
+        shutil.rmtree(self._compiled, ignore_errors=True)
         return replace(self._read(), seconds=seconds)
 
     def _read(self) -> Facts:
