@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gmlake.predict import Problem, library, pytorch
 
-INVALID_VALUE, INVALID_DEVICE, NO_KERNEL_IMAGE, NOT_SUPPORTED = 1, 101, 209, 801
+INVALID_VALUE, NO_DEVICE, INVALID_DEVICE, NO_KERNEL_IMAGE, NOT_SUPPORTED = 1, 100, 101, 209, 801
 
 
 def loaded():
@@ -101,6 +101,17 @@ def test_only_functions_of_the_runtime_set_its_last_error():
     assert gpu.cudaGetLastError() == INVALID_VALUE, "it outlives a refusal of the driver"
     assert gpu.cudaIpcGetEventHandle() == NOT_SUPPORTED
     assert gpu.cudaGetLastError() == NOT_SUPPORTED and gpu.cudaGetLastError() == 0
+
+
+def test_the_driver_has_no_device_where_the_program_hides_all():
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    gpu, place = loaded(), ctypes.c_void_p(7)
+    assert gpu.nvmlDeviceGetCount_v2(ctypes.byref(place)) == 0 and place.value == 1
+    assert gpu.cuInit(0) == gpu.cuDeviceGetCount(ctypes.byref(place)) == gpu.cudaGetDeviceCount(ctypes.byref(place)) == NO_DEVICE
+    assert not place.value and gpu.cudaGetLastError() == NO_DEVICE
+    for name in ["cudaMalloc", "cuMemAlloc_v2"]:
+        assert getattr(gpu, name)(ctypes.byref(place), ctypes.c_size_t(64)) == NO_DEVICE, name
+    assert gpu.cudaGetErrorString(NO_DEVICE) == b"no CUDA-capable device is detected"
 
 
 def test_an_error_names_its_code_and_a_refusal_its_function():

@@ -776,9 +776,38 @@ def test_allocators_that_cannot_be_recorded_are_told_of_in_a_line():
 def test_gpus_that_the_script_hides_are_missing():
     hides = "import os\nos.environ['CUDA_VISIBLE_DEVICES'] = ''\n"
     found = predict(hides + ONE)
-    assert found.code == 1 and "No CUDA GPUs are available: the script has hidden them" in found.rank["error"], found.err
+    assert found.code == 1 and found.rank["error"] == "RuntimeError: No CUDA GPUs are available", found.err
+    assert "the script hides every GPU by CUDA_VISIBLE_DEVICES=''" in found.err
+    found = predict(hides.replace("''", "'1'") + ONE.replace("torch.ones", "assert torch.cuda.is_available()\ntorch.ones"))
+    assert found.rank["error"] == "AssertionError" and "predict one that has more with --gpus 2" in found.err, found.err
+    found = predict(hides.replace("''", "'0'") + "import torch\ntorch.cuda.is_available()\n")
+    assert "the script requested no GPU memory" in found.err and "CUDA_VISIBLE_DEVICES" not in found.err, found.err
     found = predict(ONE + hides)
     assert found.code == 0 and found.rank["requests"] == 1, found.err
+
+
+SEES = """\
+import os, subprocess, sys
+if len(sys.argv) == 1:
+    for devices in ["", "2", "3,1"]:
+        subprocess.run([sys.executable, __file__, devices], check=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": devices})
+else:
+    import torch
+    count = len([text for text in sys.argv[1].split(",") if text])
+    assert torch.cuda.is_available() == (count > 0) and torch.cuda.device_count() == torch._C._cuda_getDeviceCount() == count
+    for device in range(count):
+        torch.ones(1 << 20, device=f"cuda:{device}")
+        uuid = str(torch.cuda.get_device_properties(device).uuid)
+        assert uuid.endswith(sys.argv[1].split(",")[device]), uuid
+"""
+
+
+def test_a_process_has_the_gpus_that_it_sees_and_pays_for_no_others():
+    found = predict(SEES, "--gpus", "4")
+    one, two = found.json["ranks"]
+    assert (one["gpus"], two["gpus"]) == ([2], [3, 1]), found.err
+    assert two["beside_pytorch_bytes"] - one["beside_pytorch_bytes"] == 14 << 20
+    assert not [line for line in found.err.splitlines() if "CUDA_VISIBLE_DEVICES" in line], found.err
 
 
 def test_there_is_nothing_to_watch_on_the_virtual_gpu():

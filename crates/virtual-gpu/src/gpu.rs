@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::host_memory::HostMemory;
 use super::post::Post;
+use super::visible::visible;
 use super::workspace::{
     Asked, Basis, CONVOLUTIONS, Guess, Guesses, Layer, Question, Subject, Versions, Workspaces,
 };
@@ -93,8 +94,12 @@ pub struct VirtualGpu {
     pub conf: Conf,
     /// The address space of all devices.
     pub space: Addresses,
-    /// The memory of each device.
+    /// The memory of each device that the program sees; none before it uses one.
     pub memories: Vec<Memory>,
+    /// The machine's numbers of these devices.
+    pub visible: Vec<usize>,
+    /// `CUDA_VISIBLE_DEVICES`, as it was when the program first used a device.
+    visible_devices: Option<String>,
     /// Host memory that the devices can reach.
     pub host: HostMemory,
     /// The bytes whose values are known.
@@ -125,12 +130,14 @@ pub struct VirtualGpu {
 }
 
 impl VirtualGpu {
-    /// Devices as `conf` says, with addresses from `bottom` up to `top`.
+    /// Devices as `conf` says, with addresses from `bottom` up to `top`. The program sees none yet.
     pub fn new(conf: Conf, bottom: u64, top: u64) -> Self {
-        let uses = Uses::of([("context", 1), ("driver", 1), ("gpu", conf.devices as u64 - 1)]);
-        let mut gpu = Self {
+        let uses = Uses::of([("context", 1), ("driver", 1)]);
+        Self {
             space: Addresses::between(bottom, top),
-            memories: (0..conf.devices).map(|_| Memory::new(conf.card.memory)).collect(),
+            memories: Vec::new(),
+            visible: Vec::new(),
+            visible_devices: None,
             host: HostMemory::default(),
             known: Known::default(),
             timeline: Timeline::new(conf.completion),
@@ -148,9 +155,15 @@ impl VirtualGpu {
             estimated: BTreeSet::new(),
             guesses: Guesses::default(),
             next_object: FIRST_OBJECT,
-        };
-        gpu.take_beside();
-        gpu
+        }
+    }
+
+    /// The program uses a device for the first time, and sees those that `CUDA_VISIBLE_DEVICES` names.
+    pub fn see(&mut self, variable: Option<String>) {
+        self.visible = visible(variable.as_deref(), self.conf.devices);
+        self.visible_devices = variable;
+        self.memories = self.visible.iter().map(|_| Memory::new(self.conf.card.memory)).collect();
+        self.count(&[("gpu", self.visible.len().saturating_sub(1) as u64)]);
     }
 
     /// A name for a stream, an event or another object that has no contents.
@@ -292,6 +305,9 @@ impl VirtualGpu {
     pub fn report(&self) -> String {
         json!({
             "card": self.conf.card.name,
+            "devices": self.conf.devices,
+            "visible": self.visible,
+            "visible_devices": self.visible_devices,
             "launches": self.launches,
             "unknown_reads": self.unknown_reads,
             "uses": self.uses,
@@ -333,7 +349,8 @@ mod tests {
             ("GMLAKE_GPU_COUNT", "4"),
             ("GMLAKE_GPU_EVENTS", "late"),
         ];
-        let gpu = VirtualGpu::new(conf(&all).unwrap(), TIB, 2 * TIB);
+        let mut gpu = VirtualGpu::new(conf(&all).unwrap(), TIB, 2 * TIB);
+        gpu.see(None);
         assert_eq!((gpu.memories.len(), gpu.memories[3].info().1), (4, GIB));
         assert_eq!((gpu.conf.card.architecture(), gpu.conf.completion), (80, Completion::Late));
         for (name, value) in
@@ -342,6 +359,21 @@ mod tests {
             let error = conf(&[(name, value)]).unwrap_err();
             assert!(error.contains(value), "{error}");
         }
+    }
+
+    #[test]
+    fn a_process_takes_memory_for_each_further_device_that_it_sees() {
+        let beside = |variable: Option<&str>| {
+            let all = [("GMLAKE_GPU", "H200"), ("GMLAKE_GPU_COUNT", "8")];
+            let mut gpu = VirtualGpu::new(conf(&all).unwrap(), TIB, 2 * TIB);
+            gpu.see(variable.map(str::to_owned));
+            (gpu.memories.len(), gpu.beside().bytes)
+        };
+        let one = beside(Some("5"));
+        assert_eq!(one.0, 1);
+        assert_eq!(beside(Some("5,2,0")), (3, one.1 + 2 * (14 << 20)));
+        assert_eq!(beside(None), (8, one.1 + 7 * (14 << 20)));
+        assert_eq!(beside(Some("")), (0, one.1));
     }
 
     #[test]

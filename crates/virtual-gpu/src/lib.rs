@@ -12,7 +12,7 @@
 //!      ▼
 //!   VirtualGpu             Properties   which card this is
 //!                          images       which code of a kernel the card runs
-//!                          Memory       capacity and addresses, one for each device
+//!                          Memory       capacity and addresses, one for each device that the program sees
 //!                          HostMemory   pinned and managed memory
 //!                          Known        which bytes have a value: copies are done, kernels are not
 //!                          Timeline     streams, events, and when they complete
@@ -37,6 +37,7 @@ mod post;
 mod properties;
 mod quiet;
 mod timeline;
+mod visible;
 pub mod workspace;
 
 pub use duration::{ALIGNED, Precision, Work};

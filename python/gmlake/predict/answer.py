@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .. import __version__
 from .._sizes import show
 from .._stdout import tell
-from . import Problem, others
+from . import Problem, others, visible
 from .facts import Need
 from .interval import deciders
 from .order import INTEGERS
@@ -150,6 +150,7 @@ def notes_of(rank: Rank, order: Order) -> Iterator[str]:
     if lacking:
         yield f"the virtual GPU lacks {listed(lacking)}, so the script got an error"
     yield from others.notes(rank)
+    yield from visible.notes(rank)
     if rank.error:
         when = f" in step {(rank.steps or 0) + 1}" if rank.requests else ""
         yield f"the script failed{when}: {short(rank.error)}"

@@ -46,6 +46,9 @@ class LibraryReport(TypedDict, total=False):
     """What the virtual GPU counted; empty where the process came to no end."""
 
     contested: int  # answers to the script that depended on time
+    devices: int  # that the machine has
+    visible: list[int]  # which of them the process sees
+    visible_devices: str | None  # the variable that said so
     unwritten: list[str]  # functions that the virtual GPU does not have
     estimated_kinds: dict[str, int]  # how many workspaces of each kind may be wrong
     estimated: list[str]  # the operations that were not measured, as in `measure`
@@ -175,6 +178,9 @@ class Rank:
     error: str | None = None
     gpus: list[int] = field(default_factory=list)
     gpu_use_s: list[float] = field(default_factory=list)
+    visible_devices: str | None = None  # the CUDA_VISIBLE_DEVICES that the process set
+    visible_gpus: list[int] | None = None  # what it sees by that
+    visible_of: int | None = None  # how many GPUs the machine has
     allocator: str | None = None  # as in `allocators`
     device: str | None = None
     device_memory_bytes: int | None = None

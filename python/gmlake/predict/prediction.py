@@ -163,6 +163,8 @@ def rank_of(rank: int, facts: Facts, others: Bounds) -> Rank:
         beside_pytorch_bytes_high=beside and beside["high_bytes"],
         beside_pytorch=beside["parts"] if beside else [],
         is_beside_measured=beside is None or beside["is_measured"],
+        visible_devices=counted.get("visible_devices"), visible_gpus=counted.get("visible"),
+        visible_of=counted.get("devices"),
         unwritten=counted.get("unwritten", []),
         estimated_workspaces=counted.get("estimated_kinds", {}),
         estimated=counted.get("estimated", []),

@@ -19,7 +19,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Callable
 
 from .. import _plugin
-from . import library, sharing
+from . import library, visible
 from .pools import Pools
 
 if TYPE_CHECKING:
@@ -59,8 +59,6 @@ class Recorder:
             # From PyTorch 2.14 on, for `gmlake-sim compare --host`.
             host = "record_pinned_host_memory"
             pinned = {host: True} if host in inspect.signature(start).parameters else {}
-            if not torch.cuda.device_count():  # as PyTorch would have said of a real one
-                raise RuntimeError("No CUDA GPUs are available: the script has hidden them by CUDA_VISIBLE_DEVICES")
             if why := unrecorded(torch):
                 raise Unrecorded(why)
             start(enabled="all", context=context, stacks="python", max_entries=sys.maxsize, **pinned)
@@ -89,7 +87,7 @@ class Recorder:
         then(snapshot)
         found: Recorded = {
             "requests": sum(count["alloc"] for count in counts), "devices": devices, "allocator": allocator_of(counts),
-            "gpus": sharing.gpus(devices), "gpu_use_s": [self._began, time.time()],
+            "gpus": visible.gpus(devices, library.report()), "gpu_use_s": [self._began, time.time()],
         }
         device = devices[0] if devices else 0
         if device < self._torch.cuda.device_count():  # a script may hide its GPUs in the end

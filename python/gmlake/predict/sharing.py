@@ -74,11 +74,3 @@ def card(size: int, first: Rank) -> str | None:
         with open(path, "w") as file:
             file.write(f"action,addr,size,stream,time_us\nalloc,0x1000000000,{size - own},0,1\n")
         return simulator.smallest(path, first.beside_pytorch)
-
-
-def gpus(devices: Iterable[int]) -> list[int]:
-    """The numbers of these devices for all processes: one may see only some of the GPUs."""
-    visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
-    if not all(name.isdigit() for name in visible):
-        return list(devices)
-    return [int(visible[device]) if device < len(visible) else device for device in devices]

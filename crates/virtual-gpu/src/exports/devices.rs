@@ -2,8 +2,11 @@
 
 use std::ffi::{c_char, c_int};
 
+use crate::visible;
+
 use crate::exports::state::{
-    self, Code, INVALID_DEVICE, INVALID_VALUE, SUCCESS, failed, gpu, put, put_text, remembered,
+    self, Code, INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, SUCCESS, failed, gpu, put, put_text,
+    remembered,
 };
 
 #[unsafe(no_mangle)]
@@ -12,10 +15,8 @@ pub unsafe extern "C" fn cudaDeviceGetPCIBusId(
     room: c_int,
     device: c_int,
 ) -> Code {
-    if device_index(device).is_none() {
-        return failed(INVALID_DEVICE);
-    }
-    let text = format!("0000:{:02X}:00.0\0", device + 1);
+    let Some(index) = device_index(device) else { return failed(INVALID_DEVICE) };
+    let text = format!("0000:{:02X}:00.0\0", gpu().visible[index] + 1);
     if room < text.len() as c_int {
         return failed(INVALID_VALUE);
     }
@@ -70,17 +71,21 @@ const FIELDS: &[(usize, usize, usize, c_int)] = &[
     (744, 720, INT, 115),  // memoryPoolsSupported
     (772, 748, INT, 120),  // clusterLaunch
 ];
-/// `totalGlobalMem`, in both.
+/// `uuid` and `totalGlobalMem`, in both.
+const UUID: usize = 256;
 const TOTAL: usize = 288;
 
 /// # Safety
 /// `to` has room for `size` bytes, the whole struct.
-unsafe fn put_properties(to: *mut u8, size: usize, is_new: bool) -> Code {
+unsafe fn put_properties(to: *mut u8, device: c_int, size: usize, is_new: bool) -> Code {
+    let Some(index) = device_index(device) else { return INVALID_DEVICE };
     let card = gpu().conf.card.clone();
+    let uuid = visible::uuid(gpu().visible[index]);
     // SAFETY: as the caller promises; the name is shorter than its 256 bytes, and all offsets lie inside.
     unsafe {
         std::ptr::write_bytes(to, 0, size);
         put_text(&card.chip.reported, to.cast(), 256);
+        to.add(UUID).cast::<[u8; 16]>().write_unaligned(uuid);
         to.add(TOTAL).cast::<u64>().write_unaligned(card.memory);
         for &(old, new, width, attribute) in FIELDS {
             let bytes = (card.attribute(attribute) as u64).to_ne_bytes();
@@ -96,9 +101,20 @@ pub fn on_device(device: c_int, answer: impl FnOnce() -> Code) -> Code {
     if device_index(device).is_some() { answer() } else { INVALID_DEVICE }
 }
 
+/// Writes how many devices there are; an error where there is none.
+///
+/// # Safety
+/// `to` is null or can be written to.
+pub unsafe fn count(to: *mut c_int) -> Code {
+    let devices = state::devices();
+    // SAFETY: as the caller promises.
+    let written = unsafe { put(to, devices as c_int) };
+    if devices == 0 { NO_DEVICE } else { written }
+}
+
 /// A device's index, if there is such a device.
 pub fn device_index(device: c_int) -> Option<usize> {
-    usize::try_from(device).ok().filter(|&index| index < gpu().memories.len())
+    usize::try_from(device).ok().filter(|&index| index < state::devices())
 }
 
 skins! {
@@ -108,11 +124,11 @@ skins! {
         remembered(on_device(device, || put(to, gpu().conf.card.attribute(attribute))));
     /// CUDA 13.
     cudaGetDeviceProperties(to: *mut u8, device: c_int) =
-        remembered(on_device(device, || put_properties(to, 1008, true)));
+        remembered(put_properties(to, device, 1008, true));
     /// CUDA 12.
     cudaGetDeviceProperties_v2(to: *mut u8, device: c_int) =
-        remembered(on_device(device, || put_properties(to, 1032, false)));
-    cudaGetDeviceCount(to: *mut c_int) = put(to, gpu().memories.len() as c_int);
+        remembered(put_properties(to, device, 1032, false));
+    cudaGetDeviceCount(to: *mut c_int) = remembered(count(to));
     cudaGetDevice(to: *mut c_int) = put(to, state::device());
     cudaSetDevice(device: c_int) = state::remembered(state::set_device(device));
     cudaDeviceCanAccessPeer(to: *mut c_int, device: c_int, peer: c_int) =

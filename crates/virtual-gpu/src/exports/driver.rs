@@ -12,7 +12,8 @@ use crate::exports::host;
 use crate::exports::kernels;
 use crate::exports::runtime::{self, code};
 use crate::exports::state::{
-    self, Code, INVALID_DEVICE, NOT_FOUND, SUCCESS, Stream, gpu, number, pointer, put, put_text,
+    self, Code, INVALID_DEVICE, NO_DEVICE, NOT_FOUND, SUCCESS, Stream, gpu, number, pointer, put,
+    put_text,
 };
 use crate::exports::streams;
 
@@ -49,10 +50,10 @@ pub unsafe extern "C" fn cuMemAddressReserve(
     _wish: u64,
     _flags: u64,
 ) -> Code {
+    let Ok(device) = state::current() else { return NO_DEVICE };
     let mut gpu = gpu();
     let gpu = &mut *gpu;
-    let memory = &mut gpu.memories[state::device() as usize];
-    match memory.reserve(&mut gpu.space, bytes as u64) {
+    match gpu.memories[device].reserve(&mut gpu.space, bytes as u64) {
         // SAFETY: the caller hands over a place for the address.
         Ok(at) => unsafe { put(to, at) },
         Err(error) => code(error),
@@ -263,7 +264,8 @@ skins! {
     cuMemAlloc_v2(to: *mut u64, bytes: usize) =
         runtime::malloc(bytes).map_or_else(|code| code, |at| put(to, at));
     cuDriverGetVersion(to: *mut c_int) = devices::cudaDriverGetVersion(to);
-    cuDeviceGetCount(to: *mut c_int) = devices::cudaGetDeviceCount(to);
+    cuInit(_flags: c_uint) = state::current().map_or_else(|code| code, |_| SUCCESS);
+    cuDeviceGetCount(to: *mut c_int) = devices::count(to);
     cuDeviceCanAccessPeer(to: *mut c_int, device: c_int, peer: c_int) =
         devices::cudaDeviceCanAccessPeer(to, device, peer);
     cuDevicePrimaryCtxRetain(to: *mut *mut c_void, device: c_int) = put(to, context(device));

@@ -1,9 +1,11 @@
 //! NVML, the monitor: what PyTorch, nvidia-smi's bindings and `gmlake card` ask for.
 //!
-//! It tells of the devices of this process and of no other process: each process has virtual devices of its own. The
-//! memory in use is what the process took, as `cudaMemGetInfo` says. A handle is the device's index and 1.
+//! It tells of all devices, seen or not, and of no other process: each process has virtual devices of its own. The memory
+//! in use is what the process took, as `cudaMemGetInfo` says. A handle is the device's index on the machine and 1.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+use crate::visible;
 
 use crate::exports::state::{gpu, number, pointer, put, put_text};
 
@@ -44,12 +46,15 @@ pub struct Process {
 /// The index of a device, if there is such a one.
 fn index(of: Device) -> Option<usize> {
     let index = (number(of) as usize).checked_sub(1)?;
-    (index < gpu().memories.len()).then_some(index)
+    (index < gpu().conf.devices).then_some(index)
 }
 
 /// Free bytes and all bytes of a device.
 fn memory(of: Device) -> Option<(u64, u64)> {
-    index(of).map(|index| gpu().memories[index].info())
+    let index = index(of)?;
+    let gpu = gpu();
+    let seen = gpu.visible.iter().position(|&device| device == index);
+    Some(seen.map_or((gpu.conf.card.memory, gpu.conf.card.memory), |it| gpu.memories[it].info()))
 }
 
 /// # Safety
@@ -142,7 +147,7 @@ pub unsafe extern "C" fn nvmlDeviceGetP2PStatus(
 skins! {
     nvmlDeviceGetUUID(of: Device, to: *mut c_char, room: c_uint) =
         index(of).map_or(INVALID_ARGUMENT, |index| {
-            put_whole(&format!("GPU-00000000-0000-0000-0000-{index:012x}"), to, room)
+            put_whole(&visible::name(index), to, room)
         });
     nvmlDeviceGetCudaComputeCapability(of: Device, major: *mut c_int, minor: *mut c_int) =
         index(of).map_or(INVALID_ARGUMENT, |_| {
@@ -161,9 +166,10 @@ skins! {
     nvmlDeviceGetNvLinkRemoteDeviceType() = NOT_SUPPORTED;
     nvmlDeviceGetNvLinkRemotePciInfo_v2() = NOT_SUPPORTED;
     nvmlDeviceGetHandleByIndex_v2(index: c_uint, to: *mut Device) =
-        match gpu().memories.get(index as usize) {
-            Some(_) => put(to, pointer(u64::from(index) + 1)),
-            None => INVALID_ARGUMENT,
+        if (index as usize) < gpu().conf.devices {
+            put(to, pointer(u64::from(index) + 1))
+        } else {
+            INVALID_ARGUMENT
         };
     nvmlDeviceGetIndex(of: Device, to: *mut c_uint) =
         index(of).map_or(INVALID_ARGUMENT, |index| put(to, index as c_uint));
@@ -178,7 +184,7 @@ skins! {
     nvmlInit_v2() = SUCCESS;
     nvmlInitWithFlags(_flags: c_uint) = SUCCESS;
     nvmlShutdown() = SUCCESS;
-    nvmlDeviceGetCount_v2(to: *mut c_uint) = put(to, gpu().memories.len() as c_uint);
+    nvmlDeviceGetCount_v2(to: *mut c_uint) = put(to, gpu().conf.devices as c_uint);
     /// An old form, which PyTorch asks when memory ran out: there are no others.
     nvmlDeviceGetComputeRunningProcesses(
         _device: Device, count: *mut c_uint, _processes: *mut c_void

@@ -8,8 +8,8 @@ use crate::exports::copies;
 use crate::exports::entry_points;
 use crate::exports::host;
 use crate::exports::state::{
-    self, Code, INVALID_DEVICE, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS,
-    Stream, failed, gpu, number, pointer, put, remembered,
+    self, Code, INVALID_DEVICE, INVALID_VALUE, NO_DEVICE, NOT_FOUND, NOT_SUPPORTED, OUT_OF_MEMORY,
+    SUCCESS, Stream, failed, gpu, number, pointer, put, remembered,
 };
 
 /// The code of a refusal by the memory of a device.
@@ -22,11 +22,10 @@ pub fn code(error: MemoryError) -> Code {
 
 /// Takes memory of this thread's device.
 pub fn malloc(bytes: usize) -> Result<u64, Code> {
+    let device = state::current()?;
     let mut gpu = gpu();
     let gpu = &mut *gpu;
-    let memory = &mut gpu.memories[state::device() as usize];
-    let at = memory.malloc(&mut gpu.space, bytes as u64).map_err(code)?;
-    Ok(at)
+    gpu.memories[device].malloc(&mut gpu.space, bytes as u64).map_err(code)
 }
 
 /// Gives memory back, of whichever device. The GPU is waited for, as the driver does.
@@ -50,7 +49,8 @@ pub fn free(at: u64) -> Code {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> Code {
-    let info = gpu().memories[state::device() as usize].info();
+    let Ok(device) = state::current() else { return NO_DEVICE };
+    let info = gpu().memories[device].info();
     // SAFETY: the caller hands over places for both.
     unsafe {
         put(free, info.0 as usize);
@@ -122,6 +122,7 @@ pub fn words(code: Code) -> *const c_char {
         SUCCESS => c"no error",
         INVALID_VALUE => c"invalid argument",
         OUT_OF_MEMORY => c"out of memory",
+        NO_DEVICE => c"no CUDA-capable device is detected",
         INVALID_DEVICE => c"invalid device ordinal",
         NOT_FOUND => c"named symbol not found",
         state::NOT_READY => c"device not ready",
@@ -142,6 +143,7 @@ pub fn name(code: Code) -> *const c_char {
         SUCCESS => c"cudaSuccess",
         INVALID_VALUE => c"cudaErrorInvalidValue",
         OUT_OF_MEMORY => c"cudaErrorMemoryAllocation",
+        NO_DEVICE => c"cudaErrorNoDevice",
         INVALID_DEVICE => c"cudaErrorInvalidDevice",
         NOT_FOUND => c"cudaErrorSymbolNotFound",
         state::NOT_READY => c"cudaErrorNotReady",

@@ -27,11 +27,11 @@ fn handle_of(at: u64) -> Option<MemHandle> {
 
 /// Addresses for the memory that a handle names.
 fn open(handle: MemHandle) -> Option<u64> {
+    let device = state::current().ok()?;
     let mut gpu = gpu();
     let gpu = &mut *gpu;
-    let memory = &mut gpu.memories[state::device() as usize];
     let bytes = handle.bytes.checked_next_multiple_of(GRANULE).filter(|_| handle.mark == MARK)?;
-    memory.reserve(&mut gpu.space, bytes).ok()
+    gpu.memories[device].reserve(&mut gpu.space, bytes).ok()
 }
 
 /// Gives the addresses back. False where they are not the beginning of such a range.

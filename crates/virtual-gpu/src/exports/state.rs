@@ -22,6 +22,7 @@ pub type Code = c_int;
 pub const SUCCESS: Code = 0;
 pub const INVALID_VALUE: Code = 1;
 pub const OUT_OF_MEMORY: Code = 2;
+pub const NO_DEVICE: Code = 100;
 pub const INVALID_DEVICE: Code = 101;
 pub const NO_KERNEL_IMAGE: Code = 209;
 pub const NOT_FOUND: Code = 500;
@@ -130,6 +131,22 @@ pub fn trace(name: &str) {
     }
 }
 
+/// How many devices the program sees. The first time this is asked, `CUDA_VISIBLE_DEVICES` is read, as by `cuInit`; what
+/// NVML, the loader and `gmlake predict` ask before comes without it.
+pub fn devices() -> usize {
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    *COUNT.get_or_init(|| {
+        let mut gpu = gpu();
+        gpu.see(std::env::var("CUDA_VISIBLE_DEVICES").ok());
+        gpu.memories.len()
+    })
+}
+
+/// The index of the device that this thread works with, if the program sees one.
+pub fn current() -> Result<usize, Code> {
+    if devices() > 0 { Ok(device() as usize) } else { Err(NO_DEVICE) }
+}
+
 /// The device that this thread works with.
 pub fn device() -> c_int {
     DEVICE.get()
@@ -137,7 +154,7 @@ pub fn device() -> c_int {
 
 /// Chooses the device that this thread works with.
 pub fn set_device(device: c_int) -> Code {
-    if usize::try_from(device).is_ok_and(|index| index < gpu().memories.len()) {
+    if usize::try_from(device).is_ok_and(|index| index < devices()) {
         DEVICE.set(device);
         return SUCCESS;
     }
