@@ -102,6 +102,9 @@ def test_a_baseline_is_read_as_it_was_written():
         raises("--update", baseline.read, path)
     other = replace(found, source={"script": "b.py"})
     raises("script was a.py and is b.py", baseline.check_same, "m.json", found, other)
+    baseline.check_source("m.json", found, {"script": os.path.abspath("a.py")})
+    raises("module was None and is True", baseline.check_source, "m.json", found, {"script": "./a.py", "module": True})
+    raises("m.json is of a run of a script, and this is a recording;", baseline.check_source, "m.json", found, {"recording": "a"})
 
 
 def test_wrong_usage_is_told_of_in_a_line():
@@ -167,6 +170,23 @@ def test_what_was_compiled_before_changes_nothing():
         assert guarded.text() == first and not Path(folder, "cache").exists(), done.stderr
 
 
+def test_another_run_is_refused_before_it_is_made():
+    with tempfile.TemporaryDirectory() as folder:
+        guarded = Guarded(folder)
+        assert guarded.run(MLP, "--update").returncode == 0
+        touch = MLP + "open('ran', 'w')\n"
+        for environment in [{"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}]:
+            ((name, value),) = environment.items()
+            done = guarded.run(touch, environment=environment)
+            assert done.returncode == 2 and f"{name} was None and is {value}" in done.stderr, done.stderr
+        done = guarded.run(touch, "--steps", "1", environment={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
+        assert done.returncode == 2 and not Path(folder, "ran").exists(), done.stderr
+        done = guarded.run(MLP, "--recording", "job.py")
+        assert done.returncode == 2 and "is of a run of a script, and this is a recording" in done.stderr, done.stderr
+        command = [sys.executable, "-m", "gmlake", "guard", "--baseline", "memory.json", "./job.py"]
+        assert subprocess.run(command, cwd=folder, capture_output=True).returncode == 0
+
+
 def test_a_line_that_grew_is_named_first():
     with tempfile.TemporaryDirectory() as folder:
         guarded = Guarded(folder)
@@ -187,6 +207,8 @@ def test_a_line_that_grew_is_named_first():
         for options, text in [(["--gpus", "4"], "gpus was None and is"), (["--routing", "balanced"], "routing was None and is")]:
             done = guarded.run(MLP, "--steps", "1", *options)
             assert done.returncode == 2 and text in done.stderr, done.stderr
+        done = guarded.run(MLP, environment={"PYTORCH_ALLOC_CONF": "max_split_size_mb:32"})
+        assert "PYTORCH_ALLOC_CONF was None and is max_split_size_mb:32" in done.stderr, done.stderr
         done = guarded.run(MLP.replace("2048", "1024"))
         assert done.returncode == 0 and "lower the baseline with --update" in done.stderr, done.stderr
         done = guarded.run(MLP.replace("for step", "raise ValueError('no')\nfor step"))

@@ -114,12 +114,28 @@ def text(found: Baseline) -> str:
     return whole + "\n"
 
 
+def check_source(path: str, old: Baseline | None, source: dict[str, Any]) -> None:
+    """Fails where the old baseline is of another run than this, with which it cannot be compared."""
+    if old is None:
+        return
+    was, now = ("a recording" if "recording" in each else "a run of a script" for each in (old.source, source))
+    if was != now:
+        raise Problem(f"{path} is of {was}, and this is {now}; compare with the same kind, or write it again with --update")
+    names = [name for name in {**old.source, **source} if plain(old.source, name) != plain(source, name)]
+    if names:
+        changes = ", ".join(f"{name} was {old.source.get(name)} and is {source.get(name)}" for name in names)
+        raise Problem(f"{path} is of another run: {changes}; give the same, or write it again with --update")
+
+
+def plain(source: dict[str, Any], name: str) -> Any:
+    """A part of what was run: a script by its path from here, however it was written."""
+    value = source.get(name)
+    return os.path.relpath(value) if name == "script" and value and not source.get("module") else value
+
+
 def check_same(path: str, old: Baseline, new: Baseline) -> None:
     """Fails where the two are of different runs, which cannot be compared."""
-    names = [name for name in {**old.source, **new.source} if old.source.get(name) != new.source.get(name)]
-    if names:
-        changes = ", ".join(f"{name} was {old.source.get(name)} and is {new.source.get(name)}" for name in names)
-        raise Problem(f"{path} is of another run: {changes}; give the same, or write it again with --update")
+    check_source(path, old, new.source)
     if old.by != new.by:
         raise Problem(f"{path} is by {old.by} and this recording can tell by {new.by}; "
                       "write it again with --update")

@@ -29,6 +29,12 @@ SHOWN = 8  # lines that grew
 NOTICEABLE = 0.1  # share of the growth of reserved memory that lines must explain to be its cause
 GENERATED = re.compile(r"\S*/torchinductor_\S*\.py")  # code of torch.compile, whose files have other names in each run
 OF_A_RUN = {"events": "early", "world": None, "ranks": None, "per_node": 8, "out": None}  # options and their defaults
+# Variables that decide how much memory is requested, or how it is served; --conf sets the first two.
+CONF = ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"]
+VARIABLES = [
+    "CUBLAS_WORKSPACE_CONFIG", "CUBLASLT_WORKSPACE_SIZE", "TORCH_CUBLASLT_UNIFIED_WORKSPACE", "TORCH_BLAS_PREFER_CUBLASLT",
+    "GMLAKE_CONF",
+]
 
 EXAMPLES = """\
 examples:
@@ -112,7 +118,7 @@ def guard(given: argparse.Namespace) -> int:
     old = None if given.update else baseline.read(given.baseline)
     if old is None and not given.update:
         raise Problem(f"{given.baseline}: no such file; write it with --update, and commit it")
-    new, failures = recorded(given.recording) if given.recording else predicted(given)
+    new, failures = recorded(given, old) if given.recording else predicted(given, old)
     for text in failures:
         command.say(text)
     if failures:
@@ -153,8 +159,8 @@ def tolerance_of(text: str) -> Tolerance:
     return Tolerance(False, size)
 
 
-def predicted(given: argparse.Namespace) -> tuple[Baseline, list[str]]:
-    """What the script needs, as a baseline, and what failed in it."""
+def predicted(given: argparse.Namespace, old: Baseline | None) -> tuple[Baseline, list[str]]:
+    """What the script needs, as a baseline, and what failed in it. Fails before the run where the old one is of another."""
     if "RANK" in os.environ and given.world is None:
         raise Problem("guard does not work under torchrun; use --world N --ranks all")
     given.stacks, given.vary, given.unknown = True, [], None
@@ -163,13 +169,15 @@ def predicted(given: argparse.Namespace) -> tuple[Baseline, list[str]]:
     wheel = command.usable()
     order = options.order_of(given, library.cards(library.find()))
     task = Task(order, options.ranks_of(given), given.events)
+    source = source_of(task)
+    baseline.check_source(given.baseline, old, source)
     if given.out:
         check_own(made(given.out), name_of(order.script, order.module), task.ranks)
     with scratch("gmlake-guard-") as folder:
         found = run(task, Workshop(folder, os.cpu_count() or 1, wheel), made(given.out) if given.out else folder)
         failures = [text for rank, facts in found for text in failures_of(rank, facts)]
         rows = [] if failures else [row for rank, facts in found for row in rows_of(rank, facts)]
-    return content(source_of(task), wheel.torch, rows), failures
+    return content(source, wheel.torch, rows), failures
 
 
 def run(task: Task, workshop: Workshop, folder: str) -> list[tuple[int, Facts]]:
@@ -190,6 +198,7 @@ def source_of(task: Task) -> dict[str, Any]:
     names = ["script", "module", "arguments", "gpu", "memory", "steps", "values", "assume", "conf"]
     order = {name: getattr(task.order, name) for name in names}
     more = {name: getattr(task.order, name) for name in ["gpus", "routing", "workspaces"]}
+    more.update({name: os.environ.get(name) for name in (VARIABLES if task.order.conf else CONF + VARIABLES)})
     more["per_node"] = None if task.ranks.per_node == OF_A_RUN["per_node"] else task.ranks.per_node
     # Older baselines lack these, and had them at their defaults.
     rest = {name: value for name, value in more.items() if value is not None}
@@ -222,11 +231,14 @@ def program(facts: Facts) -> str:
     return (facts.command or "").partition(" ")[0]
 
 
-def recorded(path: str) -> tuple[Baseline, list[str]]:
+def recorded(given: argparse.Namespace, old: Baseline | None) -> tuple[Baseline, list[str]]:
     """What a recording says, as a baseline."""
+    path: str = given.recording
     if not os.path.exists(path):
         raise Problem(f"{path}: no such file")
-    return content({"recording": Path(path).name}, None, [rank_of(0, Facts(snapshot=path))]), []
+    source = {"recording": Path(path).name}
+    baseline.check_source(given.baseline, old, source)
+    return content(source, None, [rank_of(0, Facts(snapshot=path))]), []
 
 
 def content(source: dict[str, Any], torch: str | None, ranks: Sequence[tuple[Rank, str]]) -> Baseline:
