@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import pickle
+import tempfile
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -205,7 +206,7 @@ def _install_pluggable(torch: ModuleType) -> object:
     if missing:
         warnings.warn(f"gmlake: this PyTorch does not have {', '.join(missing)}", stacklevel=5)
     torch.cuda.memory.change_current_allocator(plugin)
-    _queries.answer(torch, stats, reset_peak)
+    _queries.answer(torch, stats, reset_peak, _segments)
     return plugin
 
 
@@ -255,15 +256,26 @@ def snapshot(path: str | os.PathLike[str]) -> None:
     from .predict import library as virtual
 
     path = Path(path)
-    part = path if path.suffix == ".json" else path.with_name(path.name + ".json.part")
-    problem = _error(library().gmlake_snapshot, str(part).encode())
+    if path.suffix == ".json":
+        _write_snapshot(path)
+        return
+    content = _snapshot(path.with_name(path.name + ".json.part"))
+    with open(virtual.spared(path), "wb") as file:
+        pickle.dump(virtual.mark(content), file, protocol=4)
+
+
+def _write_snapshot(path: Path) -> None:
+    problem = _error(library().gmlake_snapshot, str(path).encode())
     if problem:
         raise OSError(f"gmlake: {problem}")
-    if part == path:
-        return
+
+
+def _snapshot(part: Path) -> dict[str, Any]:
+    """What `snapshot` writes; `part` is a file for a moment."""
+    _write_snapshot(part)
     try:
         with open(part) as file:
-            content = json.load(file)
+            content: dict[str, Any] = json.load(file)
     finally:
         part.unlink()
     for segment in content["segments"]:
@@ -271,5 +283,11 @@ def snapshot(path: str | os.PathLike[str]) -> None:
     for trace in content["device_traces"]:
         for entry in trace:
             entry["pool_id"] = tuple(entry["pool_id"])
-    with open(virtual.spared(path), "wb") as file:
-        pickle.dump(virtual.mark(content), file, protocol=4)
+    return content
+
+
+def _segments() -> list[dict[str, Any]]:
+    """What the allocator holds of all GPUs now, in the form of torch.cuda.memory_snapshot."""
+    with tempfile.TemporaryDirectory() as folder:
+        found: list[dict[str, Any]] = _snapshot(Path(folder, "now.json"))["segments"]
+    return found

@@ -22,9 +22,10 @@ Device = Any
 
 
 def answer(
-    torch: ModuleType, stats: Callable[[int], Stats | None], reset_peak: Callable[[int], object]
+    torch: ModuleType, stats: Callable[[int], Stats | None], reset_peak: Callable[[int], object],
+    segments: Callable[[], list[dict[str, Any]]],
 ) -> None:
-    """Puts functions that ask `stats` and `reset_peak` in place of PyTorch's.
+    """Puts functions that ask `stats`, `reset_peak` and `segments` in place of PyTorch's.
 
     memory_allocated, memory_reserved, their maxima and memory_stats all look at `memory_stats_as_nested_dict`.
     """
@@ -47,9 +48,14 @@ def answer(
     def reset(device: Device = None) -> None:
         reset_peak(index(device))
 
+    def snapshot(mempool_id: tuple[int, int] | None = None, **_traces: object) -> list[dict[str, Any]]:
+        every = segments() if torch.cuda.is_initialized() else []
+        return [each for each in every if mempool_id in (None, each["segment_pool_id"])]
+
     functions: dict[str, Callable[..., object]] = {
         "memory_stats_as_nested_dict": nested,
         "memory_summary": summary,
+        "memory_snapshot": snapshot,
         "reset_peak_memory_stats": reset,
         "reset_max_memory_allocated": reset,
         "reset_max_memory_cached": reset,
