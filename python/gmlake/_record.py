@@ -27,7 +27,13 @@ class record(contextlib.ContextDecorator):
     the whole card is used for, other processes included, to `<path>.card.jsonl`, every second or so many. The trace is also
     written if the block fails, out of memory among other things, and if the program ends within it. On the virtual GPU it
     replaces no file of a real GPU's. Raises OSError if nothing can be written to `path`.
+
+    PyTorch has one history. Where it is on already, by a block around this one or by the program's own call, it goes on as
+    it was begun (`max_entries` and `frames` have no effect), and this file also has what came before the block.
     """
+
+    _open = 0  # blocks that are open
+    _begun = False  # whether the first of them began the history
 
     def __init__(
         self,
@@ -68,7 +74,13 @@ class record(contextlib.ContextDecorator):
             from .ledger.history import History
 
             self.history = History(torch, self.place, float(self.card))
-        torch.cuda.memory._record_memory_history("all", context, "python", self.max_entries)
+        if not record._open:
+            record._begun = not torch._C._cuda_isHistoryEnabled()
+        if record._open or not record._begun:
+            self._tell_of_more()
+        else:
+            torch.cuda.memory._record_memory_history("all", context, "python", self.max_entries)
+        record._open += 1
         # A block that is never left, such as that of an ExitStack which is not closed, ends with the program.
         atexit.register(self._end)
         return self
@@ -77,7 +89,22 @@ class record(contextlib.ContextDecorator):
         atexit.unregister(self._end)
         self._end()
 
+    def _tell_of_more(self) -> None:
+        """Says that the history was on already; where a script is predicted it always is."""
+        from .predict.children import TOLD
+
+        if TOLD not in os.environ:
+            print(f"gmlake: PyTorch's history was on already; {self.shown} also has what came before", file=sys.stderr)
+
     def _end(self) -> None:
+        try:
+            self._write()
+        finally:
+            record._open -= 1
+            if record._begun and not record._open:
+                self.torch.cuda.memory._record_memory_history(enabled=None)
+
+    def _write(self) -> None:
         from .predict.library import mark
 
         if self.history:
@@ -90,6 +117,5 @@ class record(contextlib.ContextDecorator):
         # Protocol 4 whatever this Python's default is: PyTorch's viewer does not read 5.
         with open(self.place, "wb") as file:
             pickle.dump(content, file, protocol=4)
-        self.torch.cuda.memory._record_memory_history(enabled=None)
         command = "blame" if self.frames else "compare"
         print(f"gmlake: next: gmlake-sim {command} {shlex.quote(self.shown)}", file=sys.stderr)
