@@ -110,6 +110,18 @@ impl GpuAllocator {
     /// # Errors
     /// Out of memory, after everything that can be given back was; or what the driver says.
     pub fn malloc(&mut self, size: Bytes, stream: u64) -> Result<Allocation, Failure> {
+        let outcome = self.attempt(size, stream);
+        if matches!(outcome, Err(Failure::OutOfMemory(_))) {
+            self.note_refused(size, stream);
+        }
+        outcome
+    }
+
+    /// The same for who may ask again, once others have given memory back: a refusal is not counted.
+    ///
+    /// # Errors
+    /// As `malloc`.
+    pub fn attempt(&mut self, size: Bytes, stream: u64) -> Result<Allocation, Failure> {
         let _here = self.enter()?;
         self.complete_reached();
         let owner = self.owner(stream)?;
@@ -131,7 +143,7 @@ impl GpuAllocator {
         }
         match outcome {
             Ok(allocation) => Ok(self.hand_out(owner, request, allocation)),
-            Err(error) => Err(self.explain(owner, request, &error)),
+            Err(error) => Err(self.explain(size, &error)),
         }
     }
 
@@ -375,16 +387,22 @@ impl GpuAllocator {
         self.journal.note(action, Entry { addr, size, time_us: 0, stack, stream, action, pool });
     }
 
+    /// Counts and notes that the program was refused memory.
     #[cold]
-    fn explain(&mut self, owner: Owner, request: Request, error: &AllocError) -> Failure {
+    pub fn note_refused(&mut self, size: Bytes, stream: u64) {
+        self.tallied.num_ooms += 1;
+        let Ok(_here) = self.enter() else { return };
+        let (Ok(owner), Ok(stream)) = (self.owner(stream), self.number(stream)) else { return };
+        let (at, block) = (self.device.memory_info().free, BlockId { index: 0, generation: 0 });
+        self.note(Action::Oom, &Freed { at, size, held: size, stream, block, owner });
+    }
+
+    #[cold]
+    fn explain(&mut self, size: Bytes, error: &AllocError) -> Failure {
         let AllocError::OutOfMemory { .. } = error else {
             return Failure::Other(format!("CUDA error: {error}"));
         };
-        self.tallied.num_ooms += 1;
         let memory = self.device.memory_info();
-        let block = BlockId { index: 0, generation: 0 };
-        let Request { size, stream, .. } = request;
-        self.note(Action::Oom, &Freed { at: memory.free, size, held: size, stream, block, owner });
         let usage = self.usage();
         let limit = match self.limit {
             Bytes::MAX => String::new(),

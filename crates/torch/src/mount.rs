@@ -191,13 +191,13 @@ impl GpuAllocator {
 }
 
 impl Process {
-    /// Memory on a GPU, for `size` bytes, which are not none.
+    /// Memory on a GPU, for `size` bytes, which are not none. A refusal is not counted: the mount may ask again.
     ///
     /// # Errors
     /// Out of memory, or no such GPU, or what the driver says.
     pub fn serve(&self, size: Bytes, device: i32, stream: u64) -> Result<Served, Failure> {
         let mut allocator = self.allocator(device)?;
-        let allocation = allocator.malloc(size, stream)?;
+        let allocation = allocator.attempt(size, stream)?;
         Ok(allocator.served(allocation.at.0, allocation.size))
     }
 

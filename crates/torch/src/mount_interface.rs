@@ -45,6 +45,12 @@ pub unsafe extern "C" fn gmlake_mount_malloc(
     }
 }
 
+/// The program is refused memory: that counts, and is an entry of the history.
+#[unsafe(no_mangle)]
+pub extern "C" fn gmlake_mount_refused(device: c_int, size: u64, stream: u64) {
+    on(device, |allocator| allocator.note_refused(size, stream));
+}
+
 /// Why the last request of this thread was not served. Returns the length of the text.
 ///
 /// # Safety

@@ -37,6 +37,7 @@ constexpr int GMLAKE_SERVED = 0;
 constexpr int GMLAKE_NO_MEMORY = 1;
 
 int gmlake_mount_malloc(int device, uint64_t size, uint64_t stream, gmlake_served* out);
+void gmlake_mount_refused(int device, uint64_t size, uint64_t stream);
 size_t gmlake_mount_failure(char* out, size_t room);
 int gmlake_mount_free(uint64_t at, gmlake_served* out);
 int gmlake_mount_record_stream(uint64_t at, uint64_t stream);

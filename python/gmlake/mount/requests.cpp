@@ -15,6 +15,16 @@ std::string who_holds(const std::string& text) {
   return from < to && to != std::string::npos ? text.substr(from + 9, to - from - 9) : "";
 }
 
+// Without the limit of PyTorch's own allocator, which is what ours leaves of the process's.
+std::string without_limit(std::string text) {
+  constexpr std::string_view ALLOWED = " allowed; ";
+  const auto at = text.find(ALLOWED), sentence = text.rfind(". ", at);
+  if (at != std::string::npos && sentence != std::string::npos) {
+    text.erase(sentence + 2, at + ALLOWED.size() - sentence - 2);
+  }
+  return text;
+}
+
 bool is_capturing(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   if (cudaStreamIsCapturing(stream, &status) != cudaSuccess) {
@@ -65,11 +75,12 @@ void* Mounted::obtain(c10::DeviceIndex device, size_t size, cudaStream_t stream)
     History::Here here(history_, RecordContext::STATE);
     int outcome = gmlake_mount_malloc(device, size, handle, &served);
     if (C10_UNLIKELY(outcome == GMLAKE_NO_MEMORY && make_room(device, stream))) {
-      of(device).hidden_ooms += 1;
       outcome = gmlake_mount_malloc(device, size, handle, &served);
     }
     if (C10_UNLIKELY(outcome == GMLAKE_NO_MEMORY)) {
-      return last_resort(device, size, stream, last_failure());
+      const auto why = last_failure();
+      gmlake_mount_refused(device, size, handle);
+      return last_resort(device, size, stream, why);
     }
     TORCH_CHECK(outcome == GMLAKE_SERVED, last_failure());
   }
@@ -103,7 +114,8 @@ void* Mounted::obtain_stock(c10::DeviceIndex device, size_t size, cudaStream_t s
     at = try_stock(device, size, stream, &why);
   }
   if (at == nullptr) {
-    refuse(device, size, why);
+    const auto share = of(device).fraction.load();
+    refuse(device, size, share < 1.0 ? why + " The process may hold " + std::to_string(share * 100) + "% of the GPU." : why);
   }
   return at;
 }
@@ -125,7 +137,7 @@ void* Mounted::try_stock(c10::DeviceIndex device, size_t size, cudaStream_t stre
     stock_changed(device);
     return at;
   } catch (const c10::OutOfMemoryError& error) {
-    *why = error.what_without_backtrace();
+    *why = without_limit(error.what_without_backtrace());
     return nullptr;
   }
 }
