@@ -49,12 +49,15 @@ fn index(of: Device) -> Option<usize> {
     (index < gpu().conf.devices).then_some(index)
 }
 
-/// Free bytes and all bytes of a device.
+/// Free bytes and all bytes of a device. Before the program uses one, each has what its use will take.
 fn memory(of: Device) -> Option<(u64, u64)> {
     let index = index(of)?;
     let gpu = gpu();
-    let seen = gpu.visible.iter().position(|&device| device == index);
-    Some(seen.map_or((gpu.conf.card.memory, gpu.conf.card.memory), |it| gpu.memories[it].info()))
+    if let Some(seen) = gpu.visible.iter().position(|&device| device == index) {
+        return Some(gpu.memories[seen].info());
+    }
+    let (all, used) = (gpu.conf.card.memory, gpu.beside().bytes);
+    Some((if gpu.visible.is_empty() { all.saturating_sub(used) } else { all }, all))
 }
 
 /// # Safety
