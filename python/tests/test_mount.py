@@ -608,6 +608,51 @@ def test_a_recording_ends_with_the_program():
             os.unlink(file)
 
 
+def test_blocks_that_are_recorded_within_each_other_lose_nothing():
+    code = (
+        "import sys, torch\n"
+        "with gmlake.record(sys.argv[1]):\n"
+        "    a = torch.empty(50 << 20, dtype=torch.uint8, device='cuda')\n"
+        "    with gmlake.record(sys.argv[2]): b = torch.empty(5 << 20, dtype=torch.uint8, device='cuda')\n"
+        "    c = torch.empty(70 << 20, dtype=torch.uint8, device='cuda')\n"
+        "assert not torch._C._cuda_isHistoryEnabled()\n"
+        "torch.cuda.memory._record_memory_history()\n"
+        "with gmlake.record(sys.argv[2]): pass\n"
+        "assert torch._C._cuda_isHistoryEnabled()\n"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        done = in_a_process(code, f"{folder}/outer.pickle", f"{folder}/inner.pickle")
+        assert done.returncode == 0 and done.stderr.count("history was on already") == 2, done.stderr
+        with open(f"{folder}/outer.pickle", "rb") as opened:
+            trace = pickle.load(opened)["device_traces"][0]
+        assert [entry["size"] >> 20 for entry in trace if entry["action"] == "alloc"] == [50, 5, 70], trace
+
+
+def test_memory_that_ran_out_is_told_of_once_with_the_limit_of_the_process():
+    code = (
+        "import sys, torch\n"
+        "x = torch.empty(4 << 20, dtype=torch.uint8, device='cuda')\n"
+        "gmlake.record_history()\n"
+        "pool = torch.cuda.MemPool()\n"
+        "with torch.cuda.use_mem_pool(pool): y = torch.empty(4 << 20, dtype=torch.uint8, device='cuda')\n"
+        "torch.cuda.set_per_process_memory_fraction(0.001)\n"
+        "try: torch.empty(1 << 30, dtype=torch.uint8, device='cuda')\n"
+        "except torch.OutOfMemoryError as error: print(error)\n"
+        "assert torch.cuda.memory_stats()['num_ooms'] == 1\n"
+        "gmlake.snapshot(sys.argv[1])\n"
+        "try:\n"
+        "    with torch.cuda.use_mem_pool(pool): torch.empty(1 << 30, dtype=torch.uint8, device='cuda')\n"
+        "except torch.OutOfMemoryError as error: print(error)\n"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        done = in_a_process(code, f"{folder}/now.json")
+        ours, theirs = done.stdout.splitlines()
+        assert "that this process may hold" in ours and "allowed" not in ours, done.stdout + done.stderr
+        assert "allowed;" not in theirs and "The process may hold 0.1" in theirs, theirs
+        trace = json.loads(Path(folder, "now.json").read_text())["device_traces"][0]
+        assert [entry["action"] for entry in trace].count("oom") == 1, trace
+
+
 def test_an_unknown_version_is_mounted_as_before_and_says_so():
     code = (
         "import warnings, gmlake, torch\n"
@@ -619,6 +664,8 @@ def test_an_unknown_version_is_mounted_as_before_and_says_so():
         "assert any('is not one of 2.9 to 2.15' in str(each.message) for each in seen), seen\n"
         "x = torch.empty(1 << 20, device='cuda')\n"
         "assert torch.cuda.memory_allocated() >= 1 << 22\n"
+        "assert sum(each['total_size'] for each in torch.cuda.memory_snapshot()) == torch.cuda.memory_reserved()\n"
+        "assert gmlake.card().entries[0].bytes == torch.cuda.memory_reserved(), gmlake.card()\n"
         "try: gmlake.sleep()\n"
         "except gmlake.NotEnabled as error: assert 'need the full mount' in str(error)\n"
         "else: raise AssertionError('it slept')\n"

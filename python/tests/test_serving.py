@@ -226,6 +226,20 @@ def test_what_is_no_question_of_memory_is_wrong_usage():
     assert code == 2 and "Could not find nvcc" in said and "VLLM_USE_FLASHINFER_SAMPLER=0" in said, said
 
 
+def test_what_ended_a_script_is_not_blamed_on_vllm():
+    killed = verdict([], "its process was killed by SIGKILL", 0)
+    assert list(answer.notes(killed)) == ["its process was killed by SIGKILL"]
+    raised = list(answer.notes(verdict([], "ValueError: no", 0)))
+    assert raised == ["its words: ValueError: no", "the script ended by itself; put right what it says above, and run again"]
+    code, _, _, said = serve(before=["--conf", "max_split_size_mb:1"])
+    assert code == 2 and said.startswith('gmlake: --conf "max_split_size_mb:1": max_split_size_mb is 1, but must be at least 20')
+    assert len(said.splitlines()) == 1, said
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "gmlake", "predict", "--serve", "vllm", "serve", "foo"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 2 and "gmlake: vLLM is not installed for" in done.stderr, done.stderr
+
+
 def test_a_script_without_vllm_is_told_so():
     code, found, _, said = serve("--another", "1")
     assert code == 2 and found["reason"] == "the script ended before a server was ready" and "did not import vLLM" in said, said

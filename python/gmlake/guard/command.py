@@ -166,7 +166,7 @@ def predicted(given: argparse.Namespace, old: Baseline | None) -> tuple[Baseline
     given.stacks, given.vary, given.unknown = True, [], None
     # The order of a set of names must not differ from run to run: it decides the order of requests.
     os.environ.setdefault("PYTHONHASHSEED", "0")
-    wheel = command.usable()
+    wheel = command.usable(given.conf)
     order = options.order_of(given, library.cards(library.find()))
     task = Task(order, options.ranks_of(given), given.events)
     source = source_of(task)

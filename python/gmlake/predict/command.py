@@ -52,7 +52,7 @@ def interrupt(*_: object) -> None:
 
 def command(given: argparse.Namespace) -> int:
     """Runs the command; errors propagate to `main`."""
-    wheel = usable()
+    wheel = usable(given.conf)
     order, ranks = options.order_of(given, library.cards(library.find())), options.ranks_of(given)
     task = Task(order, ranks, options.events_of(given, ranks))
     points = grid.configurations(given.vary)
@@ -74,12 +74,14 @@ def command(given: argparse.Namespace) -> int:
             workshop.close()
 
 
-def usable() -> pytorch.Wheel:
-    """The versions that PyTorch was built for, once all is there that a prediction needs."""
+def usable(conf: str | None) -> pytorch.Wheel:
+    """The versions that PyTorch was built for, once all is there that a prediction needs, and `--conf` is what it takes."""
     if not sys.platform.startswith("linux"):
         raise Problem("predict works only on Linux, whose loader replaces CUDA's libraries")
     versions = pytorch.versions()
     simulator.find()
+    if conf:
+        simulator.check(conf, versions.torch)
     if library.real_gpus():
         say("this machine has a GPU; it is not used")
     return versions

@@ -72,5 +72,5 @@ def card(size: int, first: Rank) -> str | None:
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "sum.csv")
         with open(path, "w") as file:
-            file.write(f"action,addr,size,stream,time_us\nalloc,0x1000000000,{size - own},0,1\n")
+            file.write(simulator.recording_of(size - own))
         return simulator.smallest(path, first.beside_pytorch)

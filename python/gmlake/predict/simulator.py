@@ -85,9 +85,24 @@ def ask(*arguments: object) -> Any:
     return json.loads(done.stdout)["result"]
 
 
+def check(conf: str, torch: str) -> None:
+    """Fails where this version of PyTorch takes no such settings of its allocator."""
+    about = "allocator configuration "
+    command = [find(), "compare", "-", "--allocators", "caching", "--alloc-conf", conf, *version(torch)]
+    done = subprocess.run(command, input=recording_of(1 << 20), capture_output=True, text=True)
+    for line in done.stderr.splitlines() if done.returncode else []:
+        if line.startswith(f"{NAME}: {about}"):
+            raise Problem(f"--conf {line.partition(about)[2]}")
+
+
+def recording_of(size: int) -> str:
+    """A recording of one block of so many bytes."""
+    return f"action,addr,size,stream,time_us\nalloc,0x1000000000,{size},0,1\n"
+
+
 def held(facts: Facts, allocators: Sequence[str] = ()) -> Held:
     """What a rank held at most, and would under other allocators without a limit; of its GPUs, on the worst."""
-    options = ["--every-device", "--allocators", ",".join(allocators) or "bound", *version(facts)]
+    options = ["--every-device", "--allocators", ",".join(allocators) or "bound", *version(facts.torch)]
     if allocators:
         options += ["--cards", "smallest", "--device-memory", "unlimited", *uses(facts)]
     runs = ask("compare", facts.snapshot, *options)["runs"]
@@ -102,7 +117,7 @@ def held(facts: Facts, allocators: Sequence[str] = ()) -> Held:
 
 def cards(facts: Facts, allocators: Sequence[str]) -> dict[str, list[str]]:
     """The cards that run a rank under each allocator, the smallest first."""
-    options = ["--every-device", "--allocators", ",".join(allocators), *version(facts), *uses(facts)]
+    options = ["--every-device", "--allocators", ",".join(allocators), *version(facts.torch), *uses(facts)]
     found: dict[str, list[str]] = {}
     for run in ask("compare", facts.snapshot, *options, "--cards", "all", "--device-memory", "unlimited")["runs"]:
         if run["allocator"] in allocators:
@@ -121,7 +136,7 @@ def smallest(path: str, parts: Sequence[Part]) -> str | None:
 def played(facts: Facts) -> list[Peak]:
     """Peaks of PyTorch's allocator for each drawing of a rank."""
     own = facts.allocator or ALLOCATORS[0]
-    options = ["--allocators", own, *version(facts)]
+    options = ["--allocators", own, *version(facts.torch)]
 
     def peak(path: str) -> Peak:
         runs = ask("compare", path, *options)["runs"]
@@ -144,6 +159,6 @@ def counted(parts: Sequence[Part]) -> list[str]:
     return ["--uses", ",".join(counts)] if counts else []
 
 
-def version(facts: Facts) -> list[str]:
+def version(torch: str | None) -> list[str]:
     """The option that tells which PyTorch has recorded, where that is known."""
-    return ["--torch-version", ".".join(map(str, pytorch.numbers(facts.torch)))] if facts.torch else []
+    return ["--torch-version", ".".join(map(str, pytorch.numbers(torch)))] if torch else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..._sizes import show
-from .verdict import at_once
+from .verdict import ENDED, at_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -77,7 +77,9 @@ def sentence(found: Verdict) -> str:
 def notes(found: Verdict) -> Iterator[str]:
     """The server's own words, and what must be known about the numbers."""
     if found.reason:
-        yield f"its words: {' '.join(found.reason.split())}"
+        yield f"{'' if is_dead(found) else 'its words: '}{' '.join(found.reason.split())}"
+    if is_dead(found):
+        return
     if found.starts is None:
         yield from advice(found)
     elif unserved := found.ranks[0].server.unserved:
@@ -86,6 +88,11 @@ def notes(found: Verdict) -> Iterator[str]:
         yield f"some numbers are unknown: predict cannot read them off {found.version}"
     if found.starts is not None:
         yield "kernels compute nothing here; how near a real card this comes: reports/serving.md"
+
+
+def is_dead(found: Verdict) -> bool:
+    """Whether the script's process was killed or ended at once, so that it could say nothing: `run.death`."""
+    return found.starts is None and (found.reason or "").startswith("its process ")
 
 
 def numbers(rank: ServerRank) -> list[int | None]:
@@ -105,13 +112,14 @@ def advice(found: Verdict) -> Iterator[str]:
     reason = found.reason or ""
     if found.hint:
         yield found.hint
-    elif found.version is None:
+    elif found.version is None and reason == ENDED:
         yield "the script did not import vLLM, the one server that --serve knows"
     elif "nvcc" in reason or "cuda_home" in reason.lower():
         yield ("a kernel would have to be compiled with nvcc, which is not here; install CUDA's toolkit, or, for vLLM's "
                "sampler, set VLLM_USE_FLASHINFER_SAMPLER=0")
     else:
-        yield "the server ended by itself; put right what it says above, and run again"
+        who = "server" if found.version else "script"
+        yield f"the {who} ended by itself; put right what it says above, and run again"
 
 
 def varied(found: Sequence[tuple[Mapping[str, str], Verdict]]) -> str:

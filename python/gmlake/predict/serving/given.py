@@ -32,4 +32,7 @@ def script(order: Order) -> str:
     if order.module or os.path.exists(order.script):
         return order.script
     folders = [os.path.dirname(sys.executable), os.environ.get("PATH", "")]
-    return shutil.which(order.script, path=os.pathsep.join(folders)) or order.script
+    found = shutil.which(order.script, path=os.pathsep.join(folders))
+    if not found and order.script == "vllm":
+        raise Problem(f"vLLM is not installed for {sys.executable}; install it (pip install vllm), or name a script")
+    return found or order.script

@@ -69,6 +69,10 @@ class Verdict:
     hint: str | None = None
 
 
+# The reason of a script that came to its end.
+ENDED = "the script ended before a server was ready"
+
+
 def verdict(records: Sequence[Content], error: str | None, seconds: float) -> Verdict:
     """What the records say. `error` is how the script ended, if not by itself."""
     starts, reason = decided(records, error)
@@ -101,7 +105,7 @@ def decided(records: Iterable[Content], error: str | None) -> tuple[bool | None,
         return False, short[0]["text"]
     if failures:
         return None, failures[0]["text"]
-    return None, error or "the script ended before a server was ready"
+    return None, error or ENDED
 
 
 def server(
