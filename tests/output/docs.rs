@@ -100,8 +100,14 @@ fn scratch() -> tempfile::TempDir {
         let source = if is_large { "opt-1.3b-RO.pickle.xz" } else { &name };
         link(source, &format!("traces/{name}"));
     }
-    for name in ["crates", "benchmark", "examples"] {
+    for name in ["crates", "examples"] {
         symlink(root().join(name), folder.path().join(name)).unwrap();
+    }
+    fs::create_dir_all(folder.path().join("benchmark/traces")).unwrap();
+    let small = root().join("benchmark/traces/ensemble.csv.xz");
+    for entry in fs::read_dir(root().join("benchmark/traces")).unwrap() {
+        let name = entry.unwrap().file_name();
+        symlink(&small, folder.path().join("benchmark/traces").join(name)).unwrap();
     }
     let message = root().join("tests/data/cases/oom/message.txt");
     symlink(message, folder.path().join("message.txt")).unwrap();

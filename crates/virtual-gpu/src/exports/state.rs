@@ -131,8 +131,8 @@ pub fn trace(name: &str) {
     }
 }
 
-/// How many devices the program sees. The first time this is asked, `CUDA_VISIBLE_DEVICES` is read, as by `cuInit`; what
-/// NVML, the loader and `gmlake predict` ask before comes without it.
+/// How many devices the program sees. The first time this is asked, `CUDA_VISIBLE_DEVICES` is read, as by `cuInit`;
+/// what NVML, the loader and `gmlake predict` ask before comes without it.
 pub fn devices() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| {
