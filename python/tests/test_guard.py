@@ -5,6 +5,7 @@ As `test_predict.py`: without a PyTorch wheel for CUDA it tests only what needs 
 
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -288,6 +289,11 @@ def test_a_recording_is_guarded_too():
         os.rename(f"{folder}/4096.pickle", f"{folder}/run.pickle")
         done = guarded.run(MLP, "--recording", "run.pickle")
         assert done.returncode == 1 and done.stdout.startswith("job.py:6 <module> made it grow"), done.stdout
+        whole = pickle.loads(Path(folder, "run.pickle").read_bytes())
+        whole["device_traces"][0] = whole["device_traces"][0][-20:]
+        Path(folder, "run.pickle").write_bytes(pickle.dumps(whole))
+        done = guarded.run(MLP, "--recording", "run.pickle")
+        assert done.returncode == 2 and "run.pickle is not the recording of a whole job: " in done.stderr, done.stderr
 
 
 if __name__ == "__main__":

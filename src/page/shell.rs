@@ -123,8 +123,8 @@ pub(super) fn variables(all: &[(String, Colour)]) -> String {
 /// Sentences, the first one louder than the others.
 pub(super) fn loud(sentences: &[String]) -> String {
     let (head, rest) = sentences.split_first().map_or(("", &[][..]), |(a, b)| (a.as_str(), b));
-    let rest = rest.iter().map(|sentence| format!("<span>{}</span> ", escape(sentence)));
-    let sentence = format!("<strong>{}</strong> {}", escape(head), rest.collect::<String>());
+    let rest = rest.iter().map(|sentence| format!("<span>{}</span> ", with_code(sentence)));
+    let sentence = format!("<strong>{}</strong> {}", with_code(head), rest.collect::<String>());
     // A number and its unit stay on one line.
     ["B", "KiB", "MiB", "GiB", "TiB"].iter().fold(sentence, |text, unit| {
         let ends = [" ", ",", ".", ";"].iter();
@@ -134,10 +134,34 @@ pub(super) fn loud(sentences: &[String]) -> String {
     })
 }
 
+/// A sentence, in which what stands between backticks is code.
+fn with_code(sentence: &str) -> String {
+    let text = escape(sentence);
+    let parts: Vec<&str> = text.split('`').collect();
+    let part = |(index, part): (usize, &&str)| match index % 2 {
+        1 => format!("<code>{part}</code>"),
+        _ => (*part).to_owned(),
+    };
+    if parts.len() % 2 == 0 { text } else { parts.iter().enumerate().map(part).collect() }
+}
+
 /// Numbers, each with what it is.
 pub(super) fn fact_list(facts: &[(String, String)]) -> String {
     let item = |(number, what): &(String, String)| {
         format!("<div><dt>{}</dt><dd>{}</dd></div>", escape(what), escape(number))
     };
     facts.iter().map(item).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_code_are_marked_and_a_lone_backtick_stays() {
+        let sentence = "`a<b>.py:3` requested 2 GiB.".to_owned();
+        let expected = "<strong><code>a&lt;b&gt;.py:3</code> requested 2&nbsp;GiB.</strong> ";
+        assert_eq!(loud(&[sentence]), expected);
+        assert_eq!(with_code("a ` b"), "a ` b");
+    }
 }

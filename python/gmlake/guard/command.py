@@ -238,7 +238,12 @@ def recorded(given: argparse.Namespace, old: Baseline | None) -> tuple[Baseline,
         raise Problem(f"{path}: no such file")
     source = {"recording": Path(path).name}
     baseline.check_source(given.baseline, old, source)
-    return content(source, None, [rank_of(0, Facts(snapshot=path))]), []
+    facts = Facts(snapshot=path)
+    inspected = simulator.ask("inspect", path, "--device", simulator.held(facts).device)[0]["coverage"]
+    if inspected["gaps"]:
+        cure = f" ({inspected['cure']})" if inspected["cure"] else ""
+        raise Problem(f"{path} is not the recording of a whole job: {inspected['gaps'][0]}{cure}")
+    return content(source, None, [rank_of(0, facts)]), []
 
 
 def content(source: dict[str, Any], torch: str | None, ranks: Sequence[tuple[Rank, str]]) -> Baseline:
