@@ -3,9 +3,9 @@
 /// What clap says of a wrong command line, without the advice that everybody knows.
 ///
 /// ```
-/// let said = "error: unexpected argument '--alocators' found\n\n  tip: a similar argument exists: '--allocators'\n\n\
+/// let said = "error: unexpected argument '--allocator' found\n\n  tip: a similar argument exists: '--allocators'\n\n\
 ///             Usage: gmlake-sim compare [FILE]...\n\nFor more information, try '--help'.\n";
-/// let line = "unexpected argument '--alocators' found; a similar argument exists: '--allocators'";
+/// let line = "unexpected argument '--allocator' found; a similar argument exists: '--allocators'";
 /// assert_eq!(gmlake::report::usage_error(said), line);
 /// ```
 #[must_use]
