@@ -142,7 +142,7 @@ fn with_code(sentence: &str) -> String {
         1 => format!("<code>{part}</code>"),
         _ => (*part).to_owned(),
     };
-    if parts.len() % 2 == 0 { text } else { parts.iter().enumerate().map(part).collect() }
+    if parts.len().is_multiple_of(2) { text } else { parts.iter().enumerate().map(part).collect() }
 }
 
 /// Numbers, each with what it is.

@@ -63,7 +63,10 @@ impl<'a> Axis<'a> {
 
     fn label(&self, at: f64) -> String {
         match self.has_times {
-            true if self.end < 2.0 => format!("{at:.2}"),
+            true if self.end < 2.0 => {
+                let digits = (1.0 - self.end.log10()).ceil().max(2.0) as usize;
+                format!("{at:.digits$}")
+            }
             true if self.end < 20.0 => format!("{at:.1}"),
             _ => Grouped(at as u64).to_string(),
         }
@@ -284,4 +287,21 @@ fn names<DB: DrawingBackend>(
 
 fn held_last(run: &RunSummary) -> u64 {
     run.timeline.buckets.last().map_or(run.reserved_peak_bytes, |last| last.high.reserved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_of_any_span_differ() {
+        for span_us in [7, 2_710, 199_000, 1_500_000, 19_000_000, 4_000_000_000] {
+            let comparison = Comparison { span_us, ..Comparison::default() };
+            let axis = Axis::new(&comparison);
+            let labels = [1.0, 2.0, 3.0, 4.0].map(|mark| axis.label(axis.end * mark / 5.0));
+            assert!(labels.windows(2).all(|pair| pair[0] != pair[1]), "{span_us}: {labels:?}");
+        }
+        let comparison = Comparison { span_us: 1_500_000, ..Comparison::default() };
+        assert_eq!(Axis::new(&comparison).label(0.25), "0.25");
+    }
 }
