@@ -1,7 +1,8 @@
 //! NVML, the monitor: what PyTorch, nvidia-smi's bindings and `gmlake card` ask for.
 //!
 //! It tells of all devices, seen or not, and of no other process: each process has virtual devices of its own. The
-//! memory in use is what the process took, as `cudaMemGetInfo` says. A handle is the device's index on the machine and 1.
+//! memory in use is what the process took, as `cudaMemGetInfo` says. A handle is the device's index on the machine
+//! and 1.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
