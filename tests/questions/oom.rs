@@ -97,7 +97,9 @@ fn the_page_begins_with_the_out_of_memory() {
     let out = page.display().to_string();
     gmlake_sim().args(["report", POOL, "--out", &out]).assert().success();
     let text = std::fs::read_to_string(page).unwrap();
-    assert!(text.contains("Out of memory in step 1: `mempool.py:4 e` requested 7.81&nbsp;GiB"));
+    let line = "<code>mempool.py:4 e</code>";
+    let first = format!("Out of memory in step 1: {line} requested 7.81&nbsp;GiB");
+    assert!(text.contains(&first));
     assert!(text.to_lowercase().contains("no allocator here gets through"));
     assert!(!text.contains("lake gets through"));
 }
