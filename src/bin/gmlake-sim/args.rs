@@ -364,10 +364,9 @@ fn bytes(text: &str) -> Result<Bytes, String> {
     parse_memory(text).map_err(|error| error.to_string())
 }
 
-/// A number of threads.
+/// A number of threads; more than the most are as many as that.
 fn threads(text: &str) -> Result<NonZeroUsize, String> {
-    let number = text.parse().ok().filter(|number: &NonZeroUsize| number.get() <= MOST_JOBS);
-    number.ok_or_else(|| format!("it is a number from 1 to {MOST_JOBS}"))
+    text.parse().map_err(|_| format!("it is a number from 1 to {MOST_JOBS}"))
 }
 
 fn share(text: &str) -> Result<f64, String> {
