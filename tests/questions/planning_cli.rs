@@ -250,7 +250,7 @@ fn what_is_wrong_is_said_in_one_line() {
         (&["plan", a, "--device-memory", "0"], "a device without memory serves nothing"),
         (&["plan", a, "--device-memory", "2000TiB"], "no device has more than 1024TiB"),
         (&["plan", a, "--resolution", "0"], "the smallest is 1B"),
-        (&["sweep", a, "--set", "vmm.chunk=2MiB", "--jobs", "257"], "from 1 to 256"),
+        (&["sweep", a, "--set", "vmm.chunk=2MiB", "--jobs", "0"], "from 1 to 256"),
         (&["plan", a, "--allocator", "lake"], "found; a similar argument exists: '--alloc"),
         (&["plan", a, "--reserve", "1TiB"], "leaves nothing of 14.56 GiB"),
         (&["compare", a, "--uses", "x=1", "--cards", "all"], "there are: communicator, "),
