@@ -139,7 +139,8 @@ def test_pytorchs_questions_are_answered_from_our_numbers():
     torch.cuda.memory._get_device_index = lambda device, optional: device or 0
     torch.cuda.is_initialized = lambda: True
     asked = []
-    queries.answer(torch, lambda device: found() if device == 0 else None, asked.append)
+    segments = [dict(segment_pool_id=(0, 0)), dict(segment_pool_id=(0, 1))]
+    queries.answer(torch, lambda device: found() if device == 0 else None, asked.append, lambda: segments)
     nested = torch.cuda.memory_stats_as_nested_dict(0)
     assert nested["reserved_bytes"]["all"] == dict(current=33 << 20, peak=47 << 30), nested
     assert nested["allocation"]["all"] == dict(current=1, allocated=2, freed=1) and nested["num_alloc_retries"] == 5
@@ -151,6 +152,8 @@ def test_pytorchs_questions_are_answered_from_our_numbers():
     assert "no GPU memory" in torch.cuda.memory_summary(1)
     torch.cuda.reset_peak_memory_stats(1)
     assert asked == [1]
+    assert torch.cuda.memory_snapshot() == segments
+    assert torch.cuda.memory.memory_snapshot((0, 1)) == segments[1:]
 
 
 def test_the_mount_has_its_sources_and_says_how_it_is_built():
