@@ -124,21 +124,26 @@ impl Size {
     /// ```
     #[must_use]
     pub fn enough(bytes: Bytes) -> Self {
-        let unit = [TIB, GIB, MIB, KIB].into_iter().find(|&unit| bytes >= unit).unwrap_or(1);
+        let unit = unit(bytes).0;
         let hundredths = (u128::from(bytes) * 100).div_ceil(u128::from(unit));
         Self((hundredths * u128::from(unit)).div_ceil(100) as Bytes)
     }
 }
 
+/// The largest unit of which a size has at least one, with its name.
+fn unit(bytes: Bytes) -> (Bytes, &'static str) {
+    match bytes {
+        0..KIB => (1, "B"),
+        KIB..MIB => (KIB, "KiB"),
+        MIB..GIB => (MIB, "MiB"),
+        GIB..TIB => (GIB, "GiB"),
+        _ => (TIB, "TiB"),
+    }
+}
+
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (unit, name) = match self.0 {
-            0..KIB => return f.pad(&format!("{} B", self.0)),
-            KIB..MIB => (KIB, "KiB"),
-            MIB..GIB => (MIB, "MiB"),
-            GIB..TIB => (GIB, "GiB"),
-            _ => (TIB, "TiB"),
-        };
+        let (unit, name) = unit(self.0);
         let text = match self.0 % unit {
             0 => format!("{} {name}", self.0 / unit),
             _ => format!("{:.2} {name}", self.0 as f64 / unit as f64),
