@@ -219,8 +219,8 @@ def failures_of(rank: int, facts: Facts) -> Iterator[str]:
 def rows_of(rank: int, facts: Facts) -> Iterator[tuple[Rank, str]]:
     """A rank, where it used the GPU, and the processes that it started, in an order that does not change by itself."""
     if facts.requests:
-        yield rank_of(rank, facts)
-    found = [(program(each), rank_of(rank, each)) for each in facts.processes]
+        yield rank_of(rank, facts, simulator.held(facts))
+    found = [(program(each), rank_of(rank, each, simulator.held(each))) for each in facts.processes]
     found.sort(key=lambda one: (one[0], one[1][0].live_peak_bytes, one[1][0].reserved_peak_bytes))
     for number, (_, (row, by)) in enumerate(found, 1):
         yield replace(row, process=number), by
@@ -239,11 +239,10 @@ def recorded(given: argparse.Namespace, old: Baseline | None) -> tuple[Baseline,
     source = {"recording": Path(path).name}
     baseline.check_source(given.baseline, old, source)
     facts = Facts(snapshot=path)
-    inspected = simulator.ask("inspect", path, "--device", simulator.held(facts).device)[0]["coverage"]
-    if inspected["gaps"]:
-        cure = f" ({inspected['cure']})" if inspected["cure"] else ""
-        raise Problem(f"{path} is not the recording of a whole job: {inspected['gaps'][0]}{cure}")
-    return content(source, None, [rank_of(0, facts)]), []
+    held = simulator.held(facts)
+    if held.coverage["gaps"]:
+        raise Problem(f"{path} is not the recording of a whole job: {held.coverage['gaps'][0]} ({held.coverage['cure']})")
+    return content(source, None, [rank_of(0, facts, held)]), []
 
 
 def content(source: dict[str, Any], torch: str | None, ranks: Sequence[tuple[Rank, str]]) -> Baseline:
@@ -255,9 +254,8 @@ def content(source: dict[str, Any], torch: str | None, ranks: Sequence[tuple[Ran
     return Baseline(source, versions, by, [rank for rank, _ in ranks])
 
 
-def rank_of(rank: int, facts: Facts) -> tuple[Rank, str]:
+def rank_of(rank: int, facts: Facts, held: simulator.Held) -> tuple[Rank, str]:
     """One rank's peaks, and the lines that hold the live bytes, of its GPUs on the worst; and what its rows are."""
-    held = simulator.held(facts)
     blame = simulator.ask("blame", facts.snapshot, "--device", held.device)[0]
     rows: dict[str, list[int]] = {}
     for row in blame["rows"]:

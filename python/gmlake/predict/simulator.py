@@ -37,12 +37,16 @@ def allocators(own: str | None) -> list[str]:
 
 @dataclass(frozen=True)
 class Held:
-    """What PyTorch held of one GPU at most and what was live there, in bytes, and what other allocators need."""
+    """What PyTorch held of one GPU at most and what was live there, in bytes, and what other allocators need.
+
+    `coverage` says how much of the job was recorded, in the words of the program's JSON.
+    """
 
     device: int
     reserved: int
     active: int
     needs: dict[str, Need]
+    coverage: dict[str, Any]
 
 
 class Peak(NamedTuple):
@@ -105,14 +109,16 @@ def held(facts: Facts, allocators: Sequence[str] = ()) -> Held:
     options = ["--every-device", "--allocators", ",".join(allocators) or "bound", *version(facts.torch)]
     if allocators:
         options += ["--cards", "smallest", "--device-memory", "unlimited", *uses(facts)]
-    runs = ask("compare", facts.snapshot, *options)["runs"]
+    found = ask("compare", facts.snapshot, *options)
+    runs = found["runs"]
     recorded = [run for run in runs if run["allocator"] == "recorded"]
     if len(recorded) < len({run["device"] for run in runs}):
         raise Problem(f"{NAME} cannot tell from the snapshot what PyTorch held")
     worst = max(recorded, key=lambda run: (run["reserved_peak_bytes"], run["active_peak_bytes"], run["device"]))
     own = [run for run in runs if run["device"] == worst["device"] and run["allocator"] in allocators]
     needs = {run["allocator"]: Need(run["reserved_peak_bytes"], next(iter(run["cards"]), None)) for run in own}
-    return Held(worst["device"], worst["reserved_peak_bytes"], worst["active_peak_bytes"], needs)
+    coverage = next(each["coverage"] for each in found["recordings"] if each["device"] == worst["device"])
+    return Held(worst["device"], worst["reserved_peak_bytes"], worst["active_peak_bytes"], needs, coverage)
 
 
 def cards(facts: Facts, allocators: Sequence[str]) -> dict[str, list[str]]:
