@@ -775,9 +775,10 @@ def test_allocators_that_cannot_be_recorded_are_told_of_in_a_line():
 
 def test_gpus_that_the_script_hides_are_missing():
     hides = "import os\nos.environ['CUDA_VISIBLE_DEVICES'] = ''\n"
-    found = predict(hides + ONE)
-    assert found.code == 1 and found.rank["error"] == "RuntimeError: No CUDA GPUs are available", found.err
-    assert "the script hides every GPU by CUDA_VISIBLE_DEVICES=''" in found.err
+    for value, shown in [("''", "''"), ("'-1'", "-1")]:
+        found = predict(hides.replace("''", value) + ONE)
+        assert found.code == 1 and found.rank["error"] == "RuntimeError: No CUDA GPUs are available", found.err
+        assert f"the script hides every GPU by CUDA_VISIBLE_DEVICES={shown}" in found.err, found.err
     found = predict(hides.replace("''", "'1'") + ONE.replace("torch.ones", "assert torch.cuda.is_available()\ntorch.ones"))
     assert found.rank["error"] == "AssertionError" and "predict one that has more with --gpus 2" in found.err, found.err
     found = predict(hides.replace("''", "'0'") + "import torch\ntorch.cuda.is_available()\n")

@@ -25,7 +25,7 @@ def notes(rank: Rank) -> Iterator[str]:
     text, count = rank.visible_devices, rank.visible_of
     if text is None or count is None:
         return
-    numbers = [] if text.startswith("GPU-") else [int(number) for number in re.findall(r"\b\d+\b", text)]
+    numbers = [] if text.startswith("GPU-") else [int(number) for number in re.findall(r"(?<![-\w])\d+\b", text)]
     if max(numbers, default=0) >= count:
         yield (f"the script sets CUDA_VISIBLE_DEVICES={text}, but the machine has {count} GPU{'s' * (count > 1)}; "
                f"predict one that has more with --gpus {max(numbers) + 1}")
