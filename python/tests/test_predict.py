@@ -520,6 +520,7 @@ def test_out_of_memory_is_an_answer():
     caught = caught.replace("device=\"cuda\"))\n    net", "device=\"cuda\"))\n    except torch.OutOfMemoryError: pass\n    net")
     found = predict(caught, "--memory", "4GiB")
     assert found.code == 0 and found.rank["oom_step"] == 4 and found.rank["steps"] == 9, found.err
+    assert "  ran out in step 4 and went on\n" in found.out and "the script went on, so these numbers are" in found.err, found
     found = predict(OOM, "--memory", "unlimited")
     assert found.code == 0 and found.rank["oom_step"] is None and found.rank["active_peak_bytes"] > 9 << 30
 

@@ -62,7 +62,7 @@ def held(rank: Rank) -> list[int | None]:
 def cards(rank: Rank) -> str:
     """The smallest cards that run this rank. Nothing is known of a job that did not go on."""
     if rank.oom_step is not None:
-        return f"out of memory in step {rank.oom_step}"
+        return f"out of memory in step {rank.oom_step}" if rank.error else f"ran out in step {rank.oom_step} and went on"
     if rank.error:
         return f"failed in step {(rank.steps or 0) + 1}: {kind(rank.error)}"
     own = ends(allocator(rank, rank.allocator)) if rank.allocator else "unknown"
@@ -137,8 +137,11 @@ def notes_of(rank: Rank, order: Order) -> Iterator[str]:
         yield (f"no run bounds {' and '.join(rank.unbounded)}, which matter here, so the interval may be too narrow; predict "
                "makes such runs without --events, and not under torchrun")
     yield from beside_of(rank, order)
-    if rank.oom_step is not None:
+    if rank.oom_step is not None and rank.error:
         yield "memory ran out; predict the full need with --memory unlimited"
+    elif rank.oom_step is not None:
+        yield ("memory ran out and the script went on, so these numbers are for this much memory; --memory unlimited predicts it "
+               "where none runs out")
     yield from reads_of(rank, order)
     yield from host_of(rank)
     if rank.estimated_workspaces:
