@@ -9,7 +9,8 @@ recording by its bytes and the time. One of no bytes was not requested; it is pu
     drawn       ... alloc  0 MB, free ...   ├─ NAME.0.csv ...  ──▶ gmlake-sim compare --allocators caching
     drawn       ... alloc 80 MB, free ...  ─┘
 
-All uses of one workspace have the same bytes in a drawing.
+All uses of one workspace have the same bytes in a drawing, and those of one family, such as a layer of a network whose
+batches vary, err alike.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def write(stem: str, snapshot: Mapping[str, Any], report: LibraryReport) -> list
     draw = random.Random(0)
     paths = []
     for number in range(DRAWINGS + 1):
-        sizes = [drawn(draw, guess) if number else guess[1] for guess in guesses]
+        sizes = drawn(draw, guesses) if number else [guess[1] for guess in guesses]
         paths.append(f"{stem}.{number}.csv")
         with open(paths[-1], "w") as file:
             file.write("action,addr,size,stream,time_us\n")
@@ -65,13 +66,18 @@ def filled(pieces: Sequence[tuple[int, str]], sizes: Sequence[int]) -> Iterator[
             yield text % sizes[guess]
 
 
-def drawn(draw: random.Random, guess: Guess) -> int:
-    """Bytes of a workspace, as they might be. Those that are less are mostly the least."""
-    _, size, low, high, less, more = guess
-    chance = 100 * draw.random()
-    if chance < less:
-        return low if draw.random() < 0.6 else draw.randint(low, size)
-    return draw.randint(size, high) if chance < less + more else size
+def drawn(draw: random.Random, guesses: Sequence[Guess]) -> list[int]:
+    """Bytes of each workspace, as they might be."""
+    luck: dict[int, tuple[float, float]] = {}
+    return [one(guess, *luck.setdefault(guess[-1], (draw.random(), draw.random()))) for guess in guesses]
+
+
+def one(guess: Guess, chance: float, share: float) -> int:
+    """Bytes of a workspace by its family's luck. Those that are less are mostly the least."""
+    _, size, low, high, less, more, _ = guess
+    if 100 * chance < less:
+        return low + int((size - low) * max(0, share - 0.6) / 0.4)
+    return size + int((high - size) * share) if 100 * chance < less + more else size
 
 
 def settings_of(snapshot: Mapping[str, Any]) -> Iterator[str]:

@@ -21,7 +21,7 @@ class UnknownRead(TypedDict):
 
 
 # A workspace that is not known: what for, bytes, the least, the most, how many of a hundred take less, how many more.
-Guess = tuple[str, int, int, int, int, int]
+Guess = tuple[str, int, int, int, int, int, int]
 
 
 class Part(TypedDict):
