@@ -299,6 +299,33 @@ def on_gpu_counts_of_too_many_values_are_noted_and_differ_by_what_is_assumed():
     values_mode.__enter__()
 
 
+def on_gpu_sparse_tensors_coalesce():
+    """As many entries as on the CPU: of sums, products, gradients, parts; and as many as assumed of unknown places."""
+
+    def job(device, places, dims, sizes):
+        it = torch.sparse_coo_tensor(places.to(device), torch.ones(places.shape[1], *dims, device=device), sizes)
+        whole = it.coalesce()
+        steps = [whole, it + it.transpose(0, 1), torch.sparse.sum(it, 0)]
+        if len(sizes) == 2:
+            weights = torch.nn.Embedding(sizes[0], 4, sparse=True, device=device)
+            weights(places[0].to(device)).sum().backward()
+            steps += [weights.weight.grad, whole * whole]
+        steps = [each.coalesce() for each in steps]
+        return [each._nnz() for each in steps], [each.indices().cpu().tolist() for each in steps]
+
+    for seed in range(8):
+        count, generator = 3 ** seed, torch.Generator().manual_seed(seed)
+        for sizes, dims in [((90, 90), ()), ((7, 7, 2), ()), ((40, 40, 3), (3,))]:
+            rows = [torch.randint(size, (count,), generator=generator) for size in sizes[: len(sizes) - len(dims)]]
+            wanted, found = (job(device, torch.stack(rows), dims, sizes) for device in ("cpu", "cuda"))
+            assert found == wanted, (seed, sizes, found[0], wanted[0])
+    places = torch.randn(2, 50, device="cuda").mul(9).long().clamp(0, 9)
+    values_mode.shadow.forget(places)
+    before = {**values_mode.reads.found}
+    assert torch.sparse_coo_tensor(places, torch.ones(50, device="cuda"), (10, 10)).coalesce()._nnz() == 50
+    assert [what for _, what in values_mode.reads.found.keys() - before.keys()] == ["size of coalesce"]
+
+
 def on_gpu_random_integers():
     torch.manual_seed(3)
     before = torch.get_rng_state()

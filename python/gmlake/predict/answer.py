@@ -11,7 +11,7 @@ from .._sizes import show
 from .._stdout import tell
 from . import Problem, others, visible
 from .facts import Need
-from .interval import deciders
+from .interval import deciders, open_ended
 from .order import INTEGERS
 
 if TYPE_CHECKING:
@@ -134,8 +134,7 @@ def notes_of(rank: Rank, order: Order) -> Iterator[str]:
     if rank.open_ends:
         yield "a run that bounds the interval did not finish, so the interval may be too narrow"
     elif rank.unbounded:
-        yield (f"no run bounds {' and '.join(rank.unbounded)}, which matter here, so the interval may be too narrow; predict "
-               "makes such runs without --events, and not under torchrun")
+        yield unbounded_of(rank)
     yield from beside_of(rank, order)
     if rank.oom_step is not None and rank.error:
         yield "memory ran out; predict the full need with --memory unlimited"
@@ -159,6 +158,15 @@ def notes_of(rank: Rank, order: Order) -> Iterator[str]:
         yield f"the script failed{when}: {short(rank.error)}"
     elif not rank.requests and not rank.frameworks:
         yield "the script requested no GPU memory in this process"
+
+
+def unbounded_of(rank: Rank) -> str:
+    """What no run bounds, and why."""
+    if "values" in rank.unbounded and (read := next(open_ended(rank, rank.interval), None)):
+        return (f"{read['place']} ({read['what']}) decides how the script goes on; runs with other values are examples and "
+                "no ends, so the interval may be too narrow")
+    return (f"no run bounds {' and '.join(rank.unbounded)}, which matter here, so the interval may be too narrow; predict "
+            "makes such runs without --events, and not under torchrun")
 
 
 def allocator_of(rank: Rank) -> Iterator[str]:
@@ -193,15 +201,17 @@ def reads_of(rank: Rank, order: Order) -> Iterator[str]:
     decides = max(deciders(rank), key=lambda read: read["count"], default=None)
     share = next((share for share in rank.interval if share.source == "values"), None)
     decide = "decide" if share else "may decide"
-    if decides and share and not (share.below or share.above):
+    if decides and share and not (share.below or share.above or "values" in rank.unbounded):
         yield "such values may decide what is requested; runs with other values reserved as much"
     elif decides and order.values == INTEGERS:
-        yield f"such values {decide} what is requested here; --values forward computes them, which takes minutes"
+        yield f"such values {decide} what is requested here; {COMPUTE}"
     elif decides and not reads:
         wide = ", so the interval is as wide as without them" if share else ""
         yield (f"values that this machine computed {decide} what is requested, most at "
                f"{decides['place']} ({decides['what']}); a GPU rounds differently{wide}")
 
+
+COMPUTE = "--values forward computes them, --values real also gradients, which takes minutes"
 
 MANY = " values of "  # in what was read; plain numbers are mostly printed
 

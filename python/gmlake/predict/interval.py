@@ -26,8 +26,12 @@ if TYPE_CHECKING:
 # Bytes of the best guess, and at least this many: "What no source explains" in reports/predict.md.
 UNEXPLAINED, SEGMENT = 0.0035, 2 << 20
 
+# What a library copies to the host inside an operator: mostly a count, which is zero whatever is assumed.
+COPIED = "a copy to the host"
+
 # What is read where a value decides; floats are mostly printed.
-DECIDES = re.compile(r"^size of|values? of (bool|u?int\d+)")
+DECIDES = re.compile(rf"^size of|^{COPIED}|values? of (bool|u?int\d+)")
+BRANCHES = " of bool"
 
 
 class Peaks(NamedTuple):
@@ -93,6 +97,13 @@ def deciders(it: Facts | Rank) -> Iterator[UnknownRead]:
     """Reads of what is not sure that may decide what is requested: sizes, conditions and whole numbers."""
     reads = [*(it.unknown_reads or []), *(it.computed_reads or [])]
     return (read for read in reads if DECIDES.search(read["what"]))
+
+
+def open_ended(it: Facts | Rank, found: Iterable[Share]) -> Iterator[UnknownRead]:
+    """Deciders of which runs with other values are examples, and no ends: what every run reads alike, and branches
+    where the runs differ, since other values may take them again and again (a line search, a solver's steps)."""
+    differs = any(share.source == "values" and (share.below or share.above) for share in found)
+    return (read for read in deciders(it) if read["what"].startswith(COPIED) or differs and BRANCHES in read["what"])
 
 
 def deciding(facts: Facts, decides: str) -> str:

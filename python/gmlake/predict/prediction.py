@@ -194,13 +194,14 @@ def with_peaks(rank: Rank, facts: Facts, others: Bounds) -> Rank:
     names = simulator.allocators(facts.allocator) if is_whole else []
     best = simulator.held(facts, names)
     bounds = interval.Peaks(peaks_of(others.clock), simulator.played(facts), peaks_of(others.values))
-    shares = interval.shares(best.reserved, best.active, facts, bounds) if is_whole else []
+    known = bounds if is_whole else interval.Peaks([], [], [])
+    shares = interval.shares(best.reserved, best.active, facts, known) if facts.error is None else []
     needs = with_upper_cards(best.needs, interval.uppermost(best.reserved, bounds) if is_whole else [])
     for path in facts.drawings:
         os.unlink(path)
     low, high = interval.ends(best.reserved, shares)
     matter = {"clock": is_contested(facts), "values": is_decided(facts)} if is_whole else {}
-    bounded = {share.source for share in shares}
+    bounded = {share.source for share in shares} - {"values" for _ in interval.open_ended(facts, shares)}
     return replace(
         rank, reserved_peak_bytes=best.reserved, reserved_peak_bytes_low=low,
         reserved_peak_bytes_high=high, active_peak_bytes=best.active,

@@ -29,7 +29,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from ..order import COMPUTED, FORWARD, INTEGERS, OFF
-from . import draws, families, host, spared, transfers
+from . import draws, families, host, spared, sparse, transfers
 from .assumption import Assumption
 from .exchange import Exchange
 from .fetched import Fetched
@@ -100,6 +100,7 @@ class Values:
     def __enter__(self) -> Values:
         names = torch._C._dispatch_get_all_op_names()
         self.replace(name for name in names if name.startswith("aten::"))
+        sparse.replace(self, self.registered["aten"])
         self.library.on_unknown_read(self.unseen_read)
         if self.post and torch.distributed.is_available():
             self.exchange = Exchange(self.post, self.shadow)

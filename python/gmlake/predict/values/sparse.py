@@ -1,0 +1,84 @@
+"""Sparse tensors: how many entries `coalesce` leaves, which its kernel counts and reads back.
+
+Optimizers coalesce the gradients of `Embedding(sparse=True)`, and the backward pass of a product coalesces the
+transposed matrix. Where the places of the entries are known, so is their number.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from . import host
+from .shadow import ASSUMED, prepare
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from . import Values
+
+NAME, KEY = "aten::_coalesce", "SparseCUDA"
+COUNT = 4  # bytes that the kernel reads back
+
+
+def replace(values: Values, library: torch.library.Library) -> None:
+    """Replaces `coalesce` of sparse tensors on the device."""
+    library.impl(NAME, Coalesce(values), KEY)
+
+
+class Coalesce:
+    """A call of `coalesce`: entries at the same place become one, in the order of places."""
+
+    def __init__(self, values: Values) -> None:
+        self.kernel = torch.library.get_kernel(NAME, KEY).call_boxed
+        self.keys = torch._C.DispatchKeySet(torch._C.DispatchKey.SparseCUDA)
+        self.values, self.shadow = values, values.shadow
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        """The tensor coalesced, with as many entries as on a GPU."""
+        if tensor._nnz() < 2 or self.values.is_noticed() or torch._C._cuda_isCurrentStreamCapturing():
+            return self.device(tensor)
+        indices = tensor._indices()
+        is_known = self.shadow.known(indices)
+        places = host.call(merged, (host.view(indices), tensor.shape), {}) if is_known else None
+        count = places.shape[1] if places is not None else self.assumed(tensor)
+        doubt = self.shadow.doubt(indices) if is_known else ASSUMED
+        if doubt:
+            self.values.noted(doubt, COUNT, "size of coalesce")
+        with self.values.noticed(), self.values.library.answer(COUNT, count):
+            out = self.device(tensor)
+        if places is not None:
+            self.learn(out._indices(), places, doubt)
+        return out
+
+    def device(self, tensor: Tensor) -> Tensor:
+        """Calls the CUDA kernel."""
+        found: Tensor = self.kernel(self.keys, tensor)
+        return found
+
+    def assumed(self, tensor: Tensor) -> int:
+        """How many places are taken to differ: all of them, or none if ones are assumed."""
+        return 1 if self.values.assumption.kind == "ones" else tensor._nnz()
+
+    def learn(self, indices: Tensor, places: Tensor, doubt: int) -> None:
+        """Writes the places into the memory of the device's indices."""
+        prepare([indices])
+        host.view(indices).copy_(places)
+        self.shadow.learn(indices, doubt)
+
+
+def merged(indices: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Each place once, in order: a row for each sparse dimension, a column for each place."""
+    sizes = sizes[: len(indices)]
+    flat = torch.zeros_like(indices[0]) if len(indices) else indices.new_zeros(indices.shape[1])
+    for row, size in zip(indices, sizes):
+        flat = flat * size + row
+    flat = torch.unique(flat)
+    rows = []
+    for size in reversed(sizes):
+        rows.append(flat % size)
+        flat = torch.div(flat, size, rounding_mode="floor")
+    return torch.stack(rows[::-1]) if rows else indices.new_zeros((0, len(flat)))
