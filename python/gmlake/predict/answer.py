@@ -162,7 +162,8 @@ def notes_of(rank: Rank, order: Order) -> Iterator[str]:
 
 def unbounded_of(rank: Rank) -> str:
     """What no run bounds, and why."""
-    if "values" in rank.unbounded and (read := next(open_ended(rank, rank.interval), None)):
+    has_runs = any(share.source == "values" for share in rank.interval)
+    if has_runs and "values" in rank.unbounded and (read := next(open_ended(rank, True), None)):
         return (f"{read['place']} ({read['what']}) decides how the script goes on; runs with other values are examples and "
                 "no ends, so the interval may be too narrow")
     return (f"no run bounds {' and '.join(rank.unbounded)}, which matter here, so the interval may be too narrow; predict "

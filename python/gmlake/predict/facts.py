@@ -10,6 +10,8 @@ import os
 from dataclasses import asdict, dataclass, field
 from typing import TypedDict
 
+COMPARED = ", compared"  # ends what was read where the line of Python that reads it compares it
+
 
 class UnknownRead(TypedDict):
     """Reads of values that were never computed, at one place of the program."""

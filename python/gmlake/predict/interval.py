@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from .facts import Share
+from .facts import COMPARED, Share
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,9 +29,9 @@ UNEXPLAINED, SEGMENT = 0.0035, 2 << 20
 # What a library copies to the host inside an operator: mostly a count, which is zero whatever is assumed.
 COPIED = "a copy to the host"
 
-# What is read where a value decides; floats are mostly printed.
-DECIDES = re.compile(rf"^size of|^{COPIED}|values? of (bool|u?int\d+)")
-BRANCHES = " of bool"
+# What is read where a value decides; floats are mostly printed, unless they are compared.
+DECIDES = re.compile(rf"^size of|^{COPIED}|values? of (bool|u?int\d+)|{COMPARED}")
+BRANCHES = re.compile(rf" of bool|{COMPARED}")
 
 
 class Peaks(NamedTuple):
@@ -99,11 +99,10 @@ def deciders(it: Facts | Rank) -> Iterator[UnknownRead]:
     return (read for read in reads if DECIDES.search(read["what"]))
 
 
-def open_ended(it: Facts | Rank, found: Iterable[Share]) -> Iterator[UnknownRead]:
-    """Deciders of which runs with other values are examples, and no ends: what every run reads alike, and branches
-    where the runs differ, since other values may take them again and again (a line search, a solver's steps)."""
-    differs = any(share.source == "values" and (share.below or share.above) for share in found)
-    return (read for read in deciders(it) if read["what"].startswith(COPIED) or differs and BRANCHES in read["what"])
+def open_ended(it: Facts | Rank, differs: bool) -> Iterator[UnknownRead]:
+    """Deciders of which runs with other values are examples, and no ends: what every run reads alike; and where these
+    runs went another way, branches, which may be taken again and again (a line search, a solver's steps)."""
+    return (read for read in deciders(it) if read["what"].startswith(COPIED) or differs and BRANCHES.search(read["what"]))
 
 
 def deciding(facts: Facts, decides: str) -> str:

@@ -7,15 +7,19 @@ on threads of PyTorch's own, on which there may be no Python at all.
 
 from __future__ import annotations
 
+import dis
+import functools
 import os
 import sys
 import sysconfig
 import threading
 from typing import TYPE_CHECKING
 
+from ..facts import COMPARED
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import FrameType
+    from types import CodeType, FrameType
 
     from ..facts import UnknownRead
 
@@ -62,6 +66,8 @@ def place() -> tuple[str, str]:
     if innermost is None:
         return "PyTorch's own code" + (" in backward" if _in_backward() else ""), ""
     through = f", through {_text(outside)}" if outside not in (None, innermost) else ""
+    reader = outside or innermost
+    through += COMPARED if _compares(reader.f_code, reader.f_lineno) else ""
     backward = ", in backward" if _in_backward() and not users else ""
     return _text(innermost) + backward, through
 
@@ -97,6 +103,17 @@ def _is_of_torch(frame: FrameType) -> bool:
 def _text(frame: FrameType) -> str:
     code = frame.f_code
     return f"{os.path.basename(code.co_filename)}:{frame.f_lineno} in {code.co_name}"
+
+
+@functools.cache
+def _compares(code: CodeType, line: int) -> bool:
+    """Whether a line of a function compares anything."""
+    lines, at = dict(dis.findlinestarts(code)), None
+    for it in dis.get_instructions(code):
+        at = lines.get(it.offset, at)
+        if at == line and it.opname == "COMPARE_OP":
+            return True
+    return False
 
 
 def _in_backward() -> bool:
