@@ -47,7 +47,8 @@ def shares(best: int, live: int, facts: Facts, bounds: Peaks) -> list[Share]:
     found = []
     clock, drawn, values = ([peak.bytes for peak in peaks] for peaks in bounds)
     if clock:
-        found.append(Share("clock", *around(best, clock), "when other streams are done decides"))
+        what = "other streams are done" if facts.oom_step is None else "memory that ran out comes back"
+        found.append(Share("clock", *around(best, clock), f"when {what} decides"))
     if drawn:  # the first drawing is the recording as it is, by which the model is judged alike
         kinds = sorted({guess[0] for guess in facts.library.get("guesses", [])})
         found.append(Share("workspaces", *around(drawn[0], drawn), f"estimates for {' and '.join(kinds)}"))

@@ -107,8 +107,10 @@ class Bounds(NamedTuple):
 
 
 def is_contested(facts: Facts) -> bool:
-    """Whether the answer to a question of the script's depended on time."""
-    return any(each.library.get("contested", 0) > 0 for each in [facts, *facts.processes])
+    """Whether the answer to a question of the script's depended on time. Where memory runs out in a backward pass, the
+    thread that it ran out on gives back what it held while the script goes on."""
+    every = [facts, *facts.processes]
+    return any(each.library.get("contested", 0) > 0 or each.oom_step is not None and each.error is None for each in every)
 
 
 def is_decided(facts: Facts) -> bool:
@@ -194,7 +196,7 @@ def with_peaks(rank: Rank, facts: Facts, others: Bounds) -> Rank:
     names = simulator.allocators(facts.allocator) if is_whole else []
     best = simulator.held(facts, names)
     bounds = interval.Peaks(peaks_of(others.clock), simulator.played(facts), peaks_of(others.values))
-    known = bounds if is_whole else interval.Peaks([], [], [])
+    known = bounds if is_whole else bounds._replace(drawn=[], values=[])
     shares = interval.shares(best.reserved, best.active, facts, known) if facts.error is None else []
     needs = with_upper_cards(best.needs, interval.uppermost(best.reserved, bounds) if is_whole else [])
     for path in facts.drawings:

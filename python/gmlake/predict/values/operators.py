@@ -354,7 +354,7 @@ class Operator:
             self.zero(args[0])
         elif self.written or self.outs:
             self.on_host(self.overload, args, kwargs)  # overwrites
-        elif self.into and sum(map(Tensor.numel, results)) > LARGE and self.fit(results) and not self.has_masks(args):
+        elif self.into and self.is_large(results) and not self.has_masks(args):
             outs = dict(zip(self.into_names, map(host.view, results)))
             self.on_host(self.into, args, {**kwargs, **outs})
         else:
@@ -365,6 +365,10 @@ class Operator:
                     raise
                 found = self.on_host(self.overload, *host.map_tensors(host.wide, (args, kwargs)))
             self.keep(results, found)
+
+    def is_large(self, results: Sequence[Tensor]) -> bool:
+        """Whether the results are better written at once. None of them is undefined, for which there is nothing to write into."""
+        return sum(map(Tensor.numel, results)) > LARGE and all(map(Tensor.numel, results)) and self.fit(results)
 
     def has_masks(self, args: Sequence[Any]) -> bool:
         """Whether this is an index by booleans: its result has a size of its own."""
