@@ -46,6 +46,9 @@ const KIND_GRAPH: i32 = 15;
 const KIND_REDUCTION: i32 = 22;
 /// Attention forwards as one operation: so it comes without a mask.
 const KIND_ATTENTION: i32 = 41;
+const KIND_PRODUCT: i32 = 19;
+/// Where a product keeps the first of its factors.
+const FIRST_FACTOR: i32 = 1520;
 /// Where a reduction keeps its input and its output.
 const REDUCTION: [i32; 2] = [1610, 1611];
 
@@ -72,9 +75,20 @@ impl Plan {
             }
             [one] => convolution(*one, all).map_or(Self::Other, Self::Convolution),
             [] => Self::Other,
+            _ if is_of_one_query(operations, all) => Self::Other,
             _ => Self::Fused(operations.iter().map(|&one| whole_heads(one, all)).sum()),
         }
     }
+}
+
+/// Whether this is attention of a single query with a mask, forwards, which needs no workspace: the first of its two
+/// products is that of the query with the keys. Backwards there are five.
+fn is_of_one_query(operations: &[u64], all: &Descriptors) -> bool {
+    let operations = operations.iter().filter_map(|one| all.get(one));
+    let products: Vec<_> = operations.filter(|it| it.kind == KIND_PRODUCT).collect();
+    let [first, _] = products.as_slice() else { return false };
+    let query = first.handles(FIRST_FACTOR).first().and_then(|query| all.get(query));
+    query.map(sizes).is_some_and(|sizes| matches!(sizes.as_slice(), [_, _, 1, _]))
 }
 
 /// Bytes of a tensor that is summed over heads at the end of a backward pass: where several heads share their keys and
