@@ -1150,6 +1150,46 @@ def test_values_that_decide_a_size_widen_the_interval_and_name_the_line():
     assert alone.rank["unbounded"] == ["values"] and "no run bounds values" in alone.err, alone.err
 
 
+UNTIL = """
+import torch
+kept = []
+for _ in range(20):
+    kept.append(torch.randn(1 << 24, device="cuda"))
+    error = kept[-1].mean()
+    {read}
+"""
+
+
+def test_where_values_end_a_loop_runs_with_others_are_no_ends():
+    rank, said = (found := predict(UNTIL.format(read="if error.item() <= 0: break"))).rank, found.err
+    (share,) = [share for share in rank["interval"] if share["source"] == "values"]
+    assert share["above"] >= 18 << 26 and rank["unbounded"] == ["values"], rank
+    assert "job.py:7 in <module> (a value of float32, compared) decides how the script goes on" in said, said
+    rank = predict(UNTIL.format(read="print(error.item())")).rank
+    assert [share["source"] for share in rank["interval"]] == ["unexplained"] and not rank["unbounded"], rank
+
+
+CAUGHT = """
+import torch
+torch.cuda.set_per_process_memory_fraction(0.01)
+net = torch.nn.Sequential(*[torch.nn.Linear(2048, 2048) for _ in range(8)]).cuda()
+batch, done = 1 << 16, 0
+while done < 3:
+    try:
+        net(torch.randn(batch, 2048, device="cuda")).sum().backward()
+        done += 1
+    except torch.OutOfMemoryError:
+        batch //= 2
+"""
+
+
+def test_a_script_that_catches_its_out_of_memory_has_an_interval():
+    rank = predict(CAUGHT).rank
+    assert rank["error"] is None and rank["oom_step"] == 1, rank
+    assert [share["source"] for share in rank["interval"]] == ["clock", "unexplained"], rank
+    assert rank["reserved_peak_bytes_low"] < rank["reserved_peak_bytes"] < rank["reserved_peak_bytes_high"], rank
+
+
 def test_no_interval_without_a_source_of_doubt_goes_below_what_is_live():
     rank = predict("import torch\nx = torch.empty(1 << 20, dtype=torch.uint8, device='cuda')").rank
     low, high = rank["reserved_peak_bytes_low"], rank["reserved_peak_bytes_high"]

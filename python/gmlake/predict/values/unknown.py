@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ..facts import UnknownRead
 
+PLAIN = "a value of"  # with which the words for a plain number begin
 OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 LIBRARIES = tuple(
     {
@@ -41,8 +42,8 @@ class UnknownReads:
 
     def add(self, size: int, what: str) -> None:
         """One more read of `size` bytes, by the code that runs on this thread."""
-        where, through = place()
-        key = where, what + through
+        where, through, compares = place()
+        key = where, what + through + (COMPARED if compares and what.startswith(PLAIN) else "")
         with self.lock:
             counted = self.found.setdefault(key, [0, 0])
             counted[0] += 1
@@ -57,19 +58,18 @@ class UnknownReads:
         ]
 
 
-def place() -> tuple[str, str]:
-    """The line of Python that reads, as `file.py:123 in f`, and the library's line if it reads by one."""
+def place() -> tuple[str, str, bool]:
+    """The line of Python that reads, as `file.py:123 in f`; the library's line if it reads by one; whether it compares."""
     frames = list(_frames())
     users = next((frame for frame in frames if _is_users(frame)), None)
     outside = next((frame for frame in frames if not _is_of_torch(frame)), None)
     innermost = users or outside or (frames[0] if frames else None)
     if innermost is None:
-        return "PyTorch's own code" + (" in backward" if _in_backward() else ""), ""
+        return "PyTorch's own code" + (" in backward" if _in_backward() else ""), "", False
     through = f", through {_text(outside)}" if outside not in (None, innermost) else ""
     reader = outside or innermost
-    through += COMPARED if _compares(reader.f_code, reader.f_lineno) else ""
     backward = ", in backward" if _in_backward() and not users else ""
-    return _text(innermost) + backward, through
+    return _text(innermost) + backward, through, _compares(reader.f_code, reader.f_lineno)
 
 
 def is_of_storage() -> bool:
