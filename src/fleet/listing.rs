@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
-use std::{fs, io, path};
+use std::{fs, io};
 
 use rustc_hash::FxHashSet;
 
@@ -52,18 +52,6 @@ pub struct Listing {
 /// If one of them cannot be listed or stands for nothing.
 pub fn list(arguments: &[PathBuf], manifest: Option<&Path>) -> Result<Listing, InputError> {
     let (mut files, mut left_out) = (Vec::new(), Vec::new());
-    // What a manifest says of a file comes before what its path says.
-    if let Some(manifest) = manifest {
-        for line in manifest::read(manifest)? {
-            let path = line.path;
-            let root = path.parent().map(Path::to_owned).unwrap_or_default();
-            let mut file = entry(path, &root)?;
-            file.job = line.job.unwrap_or(file.job);
-            file.date = line.date.unwrap_or(file.date);
-            file.rank = line.rank.or(file.rank);
-            files.push(file);
-        }
-    }
     for argument in arguments {
         let before = files.len();
         if remote::is_many(argument) {
@@ -81,22 +69,26 @@ pub fn list(arguments: &[PathBuf], manifest: Option<&Path>) -> Result<Listing, I
             return Err(InputError::at(remote::shown(argument), problem));
         }
     }
-    let mut seen = FxHashSet::default();
-    files.retain(|file| seen.insert(plainly(&file.path)));
+    if let Some(manifest) = manifest {
+        for line in manifest::read(manifest)? {
+            let path = line.path;
+            let root = path.parent().map(Path::to_owned).unwrap_or_default();
+            let mut file = entry(path, &root)?;
+            file.job = line.job.unwrap_or(file.job);
+            file.date = line.date.unwrap_or(file.date);
+            file.rank = line.rank.or(file.rank);
+            files.push(file);
+        }
+    }
     files.sort_by(|a, b| {
         (&a.job, &a.date, a.rank, &a.path).cmp(&(&b.job, &b.date, b.rank, &b.path))
     });
-    left_out.retain(|path| seen.insert(plainly(path)));
+    files.dedup_by(|a, b| a.path == b.path);
+    let read: FxHashSet<&PathBuf> = files.iter().map(|file| &file.path).collect();
+    left_out.retain(|path| !read.contains(path));
     left_out.sort();
+    left_out.dedup();
     Ok(Listing { files, left_out })
-}
-
-/// The path by which a file is counted once, however it was given: as `x`, as `./x`, from the root, or within two folders.
-fn plainly(path: &Path) -> PathBuf {
-    if remote::is_remote(path) {
-        return path.to_owned();
-    }
-    path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// The recordings in a remote folder, or of a remote pattern.

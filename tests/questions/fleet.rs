@@ -218,38 +218,6 @@ fn recordings_without_a_result_are_rows() {
 }
 
 #[test]
-fn a_file_counts_once_however_it_is_given() {
-    let folder = tempfile::tempdir().unwrap();
-    put("graphs", &folder.path().join("runs/day/graphs.r0.pickle.xz"));
-    put("pools", &folder.path().join("runs/pools.pickle.xz"));
-    let whole = folder.path().join("runs");
-    let manifest = folder.path().join("m.csv");
-    fs::write(&manifest, "path,job\nruns/pools.pickle.xz,named\n").unwrap();
-    let mut command = gmlake_sim();
-    command.current_dir(folder.path()).args([
-        "fleet",
-        "runs",
-        "./runs",
-        "runs/day",
-        "./runs/pools.pickle.xz",
-    ]);
-    command.arg(whole).args([
-        "runs/*.xz",
-        "--manifest",
-        "m.csv",
-        "--allocators",
-        "caching",
-        "--out",
-        "out",
-    ]);
-    command.assert().success();
-    let found = rows(&folder.path().join("out"), "ranks");
-    let mut jobs: Vec<_> = found.iter().map(|row| row["job"].as_str().unwrap()).collect();
-    jobs.sort_unstable();
-    assert_eq!(jobs, ["day%2Fgraphs.r%2A", "named"]);
-}
-
-#[test]
 fn a_manifest_says_what_paths_do_not() {
     let folder = tempfile::tempdir().unwrap();
     put("pools", &folder.path().join("a.pickle.xz"));
