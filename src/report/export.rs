@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
+use super::overwrite::is_stdout;
 use super::packed::Packed;
 
 /// What went wrong while a file was written, of whatever kind.
@@ -161,7 +162,7 @@ pub fn remove_unfinished() {
 }
 
 fn place(target: &Path) -> io::Result<Place> {
-    if target == Path::new("-") {
+    if is_stdout(target) {
         return Ok(Place::Stdout);
     }
     match fs::metadata(target) {

@@ -108,6 +108,76 @@ fn every_command_that_writes_json_is_tried() {
     assert_eq!(found, ["calibrate", "run"]);
 }
 
+/// The options of a command that name a file, from its help.
+fn file_options(command: &[&str]) -> Vec<String> {
+    let done = program().args(command).arg("--help").output().unwrap();
+    let help = String::from_utf8(done.stdout).unwrap();
+    let options = help.lines().map(str::trim).filter(|line| line.starts_with("--"));
+    let named = options.filter(|line| line.contains("<FILE>") || line.contains("<PICTURE>"));
+    named.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+}
+
+#[track_caller]
+fn refuses(command: &mut Command, expected: &str) {
+    let done = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&done.stderr);
+    assert_eq!((done.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
+    assert!(errors.contains(expected), "{expected:?} is not in {errors:?}");
+}
+
+#[test]
+fn no_command_writes_over_what_it_reads_or_over_a_recording_or_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| {
+        fs::write(folder.path().join(name), "event,id,size\nalloc,w,4MiB\n").unwrap();
+        folder.path().join(".").join(name)
+    };
+    let (own, link, recording) = (file("own.svg"), folder.path().join("link.svg"), file("a.svg"));
+    std::os::unix::fs::symlink("own.svg", &link).unwrap();
+    fs::write(&recording, b"\x80\x04}.").unwrap();
+    let mut checked = 0;
+    for (command, inputs) in [
+        (&["run"][..], &["FILE"][..]),
+        (&[], &["FILE"]),
+        (&["fit"], &["FILE", "--profile", "FILE"]),
+    ] {
+        let options = file_options(command);
+        // Without a FILE the program calibrates, and only then it draws.
+        for option in options.iter().filter(|option| *option != "--export-plot") {
+            let run = |to: &Path| {
+                let mut program = program();
+                let inputs = inputs
+                    .iter()
+                    .map(|&word| if word == "FILE" { own.as_os_str() } else { word.as_ref() });
+                program.args(command).args(inputs).arg(option).arg(to);
+                program
+            };
+            refuses(&mut run(&own), "is read, and would be overwritten");
+            refuses(&mut run(&link), "is read, and would be overwritten");
+            refuses(&mut run(&recording), "is a recording, and would be overwritten");
+            checked += 1;
+        }
+    }
+    assert!(checked >= 3 + 3 + 1, "{checked}");
+    for command in [&["run", "x"][..], &["calibrate"], &[]] {
+        let options = file_options(command);
+        for pair in options.windows(2) {
+            let to = folder.path().join("new.svg");
+            let mut program = program();
+            program.args(command).arg(&pair[0]).arg(&to).arg(&pair[1]).arg(&to);
+            refuses(&mut program, "give each a file of its own");
+            assert!(!to.exists());
+        }
+    }
+    refuses(program().args(["fit", "x", "--profile"]).arg(&own).arg("--out").arg(&link), "is read");
+    refuses(
+        program().args(["run", "x", "--plugin"]).arg(&own).arg("--call-log").arg(&own),
+        "is read",
+    );
+    assert_eq!(fs::read(&own).unwrap(), b"event,id,size\nalloc,w,4MiB\n");
+    assert_eq!(fs::read(&recording).unwrap(), b"\x80\x04}.");
+}
+
 #[test]
 fn without_a_driver_one_clear_line_and_exit_code_2() {
     if !matches!(Gpu::open(0), Err(GpuError::NoDriver)) {

@@ -5,6 +5,7 @@
 mod args;
 mod calibrate;
 mod fit;
+mod overwrite;
 mod prices;
 mod run;
 mod show;
@@ -17,9 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches};
 use gmlake::host_memory::OrEnd;
-use gmlake::report::usage_error;
+use gmlake::report::{remove_unfinished, usage_error};
 
 use args::{Args, Command};
 
@@ -27,8 +28,10 @@ use args::{Args, Command};
 static MEMORY: OrEnd = OrEnd { program: "gmlake-replay", remedy: "" };
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
-        Ok(args) => args,
+    let typed = <Args as CommandFactory>::command().try_get_matches();
+    let typed = typed.and_then(|found| Ok((Args::from_arg_matches(&found)?, found)));
+    let (args, matches) = match typed {
+        Ok(typed) => typed,
         Err(error) if !error.use_stderr() => error.exit(),
         Err(error) => {
             let line = usage_error(&error.to_string());
@@ -41,25 +44,30 @@ fn main() -> ExitCode {
     // The first Ctrl-C lets the run end in order, the second ends the program.
     let handler = move || {
         if flag.swap(true, Ordering::Relaxed) {
+            remove_unfinished();
             std::process::exit(130);
         }
     };
     if let Err(error) = ctrlc::set_handler(handler) {
         eprintln!("gmlake-replay: Ctrl-C will lose the results of the current run: {error}");
     }
-    let result = match args.command() {
-        Command::Calibrate(options) => calibrate::calibrate(&options, &stop),
-        Command::Fit(options) => fit::fit(&options),
-        Command::Run(options) => run::run(&options, &stop),
-        Command::Man(options) => man(&options.out),
-    };
-    match result {
+    match overwrite::refuse(&matches).and_then(|()| run_command(args.command(), &stop)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
             let _ = writeln!(io::stderr(), "gmlake-replay: {error:#}");
             ExitCode::from(2)
         }
+    }
+}
+
+/// Whether everything was as it should be.
+fn run_command(command: Command, stop: &AtomicBool) -> anyhow::Result<bool> {
+    match command {
+        Command::Calibrate(options) => calibrate::calibrate(&options, stop),
+        Command::Fit(options) => fit::fit(&options),
+        Command::Run(options) => run::run(&options, stop),
+        Command::Man(options) => man(&options.out),
     }
 }
 

@@ -1,20 +1,14 @@
-//! Overwriting: no command may write to a file that it reads, nor write two results to one place.
-//!
-//! The checks are made once for all commands: what stands alone on the command line is read, and every file behind an
-//! option is written, but for those in [`READ`].
+//! Overwriting: what a command reads and what it writes, once for all commands. What stands alone on the command line
+//! is read, and every file behind an option is written, but for those in [`READ`].
 
-use std::fs;
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::bail;
 use clap::ArgMatches;
 use gmlake::bench::Set;
 use gmlake::fleet;
-use gmlake::remote::{is_remote, shown};
+use gmlake::remote::is_remote;
+use gmlake::report::{is_stdout, refuse_overwriting};
 use gmlake::sim::job::{is_many, jobs};
-use gmlake::trace::is_compressed;
-use rustc_hash::FxHashSet;
 
 use crate::args;
 
@@ -42,24 +36,9 @@ pub(crate) fn refuse(matches: &ArgMatches) -> anyhow::Result<()> {
         let is_read = positional.contains(&id.as_str()) || READ.contains(&id.as_str());
         if is_read { &mut read } else { &mut written }.extend(paths.cloned());
     }
-    refuse_twice(&written)?;
     read.extend(named(name, matches));
     let read: Vec<PathBuf> = read.into_iter().flat_map(files).collect();
-    for out in &written {
-        if is_remote(out) {
-            bail!("{}: remote files are only read: write here, and copy it there", shown(out));
-        }
-        if name != "export" && holds_a_recording(out) {
-            bail!(
-                "{} is a recording, and would be overwritten: write to another file",
-                out.display()
-            );
-        }
-        if let Some(file) = read.iter().find(|file| is_same(file, out)) {
-            bail!("{} is read, and would be overwritten: write to another file", file.display());
-        }
-    }
-    Ok(())
+    Ok(refuse_overwriting(&read, &written, name == "export")?)
 }
 
 /// Files behind options that also take names of what is in the program: price lists, and the list of a benchmark.
@@ -84,39 +63,6 @@ fn prints_json(matches: &ArgMatches) -> bool {
     paths.any(|path| is_stdout(path))
 }
 
-fn is_stdout(path: &Path) -> bool {
-    path == Path::new("-")
-}
-
-/// Refuses two results for one file, or for standard output. Devices take what they get.
-fn refuse_twice(written: &[PathBuf]) -> anyhow::Result<()> {
-    let mut targets = FxHashSet::default();
-    for path in written.iter().filter(|path| !path.exists() || path.is_file()) {
-        let folder = path.parent().filter(|folder| *folder != Path::new(""));
-        let folder = fs::canonicalize(folder.unwrap_or(Path::new("."))).unwrap_or_default();
-        let name = path.file_name().unwrap_or_default();
-        let target = fs::canonicalize(path).unwrap_or_else(|_| folder.join(name));
-        if targets.insert(if is_stdout(path) { path.clone() } else { target }) {
-            continue;
-        }
-        match is_stdout(path) {
-            true => {
-                bail!("two results cannot both go to standard output: write one of them to a file")
-            }
-            false => bail!("two results for {}: give each a file of its own", path.display()),
-        }
-    }
-    Ok(())
-}
-
-/// Whether a file begins as pickled or compressed recordings do. Only `export` writes such files.
-fn holds_a_recording(path: &Path) -> bool {
-    let mut head = Vec::new();
-    let is_read = path.is_file()
-        && fs::File::open(path).is_ok_and(|file| file.take(6).read_to_end(&mut head).is_ok());
-    is_read && (head.starts_with(b"\x80") || is_compressed(&head))
-}
-
 /// The files that an argument stands for. One that cannot be listed is reported later.
 fn files(argument: PathBuf) -> Vec<PathBuf> {
     if is_remote(&argument) || !is_many(&argument) {
@@ -125,10 +71,4 @@ fn files(argument: PathBuf) -> Vec<PathBuf> {
     let jobs = jobs(std::slice::from_ref(&argument), false).unwrap_or_default();
     let ranks = jobs.into_iter().flat_map(|job| job.ranks).map(|rank| rank.path);
     ranks.chain(fleet::results(&argument)).collect()
-}
-
-/// Whether both are one file on disk. A device or a pipe can be read and written at once.
-fn is_same(a: &Path, b: &Path) -> bool {
-    let real = |path: &Path| fs::canonicalize(path).ok().filter(|path| path.is_file());
-    real(a).is_some() && real(a) == real(b)
 }
