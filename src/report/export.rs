@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::overwrite::is_stdout;
 use super::packed::Packed;
+use super::stdout::Pipe;
 
 /// What went wrong while a file was written, of whatever kind.
 type Cause = Box<dyn Error + Send + Sync>;
@@ -63,6 +64,11 @@ impl Export {
         matches!(self.place, Place::Stdout)
     }
 
+    /// Whether a file on disk is to be made or replaced: no pipe and no device.
+    pub fn is_file(&self) -> bool {
+        matches!(self.place, Place::Temporary { .. })
+    }
+
     /// Writes the file and gives it its name.
     ///
     /// # Errors
@@ -103,38 +109,10 @@ impl Export {
 
 /// Has everything written to `out`, the file `name`.
 fn pour(out: &mut dyn Write, name: &Path, write: Content<'_>) -> Result<(), Cause> {
-    let mut is_closed = false;
-    let pipe = Pipe { out, is_closed: &mut is_closed };
-    let written = (|| {
-        let mut out = BufWriter::new(Packed::new(name, pipe)?);
-        write(&mut out)?;
-        let packed = out.into_inner().map_err(io::IntoInnerError::into_error)?;
-        Ok(packed.finish()?)
-    })();
-    // Whoever read it has had enough. Encoders wrap the error in ones of their own.
-    if is_closed { Ok(()) } else { written }
-}
-
-/// A writer that knows whether its reader has gone.
-struct Pipe<'a> {
-    out: &'a mut dyn Write,
-    is_closed: &'a mut bool,
-}
-
-impl Write for Pipe<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.out.write(bytes);
-        *self.is_closed |=
-            matches!(&written, Err(error) if error.kind() == io::ErrorKind::BrokenPipe);
-        written
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        let flushed = self.out.flush();
-        *self.is_closed |=
-            matches!(&flushed, Err(error) if error.kind() == io::ErrorKind::BrokenPipe);
-        flushed
-    }
+    let mut out = BufWriter::new(Packed::new(name, Pipe(out))?);
+    write(&mut out)?;
+    let packed = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+    Ok(packed.finish()?)
 }
 
 impl Drop for Export {

@@ -1,17 +1,17 @@
-//! Standard output. Whoever reads it may have had enough: what comes after is dropped, while files are still written
-//! and the exit code is what it would have been.
+//! Standard output and other pipes. Whoever reads them may have had enough: what comes after is dropped, while files are
+//! still written and the exit code is what it would have been.
 
 use std::io::{self, ErrorKind, StdoutLock, Write};
 
-/// Standard output, for one writer at a time.
-pub struct Stdout(StdoutLock<'static>);
+/// A writer whose reader may go at any time.
+pub struct Pipe<W: Write>(pub(super) W);
 
 /// Standard output, from now on only for whoever called.
-pub fn stdout() -> Stdout {
-    Stdout(io::stdout().lock())
+pub fn stdout() -> Pipe<StdoutLock<'static>> {
+    Pipe(io::stdout().lock())
 }
 
-impl Write for Stdout {
+impl<W: Write> Write for Pipe<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         forgiven(self.0.write(bytes), bytes.len())
     }

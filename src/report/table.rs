@@ -17,7 +17,8 @@
 //! ```
 
 use std::collections::BTreeSet;
-use std::io::stdout;
+use std::env;
+use std::io::{IsTerminal, stdout};
 
 use anstyle::Style;
 use terminal_size::{Width, terminal_size_of};
@@ -37,16 +38,32 @@ pub struct Look {
     pub width: Option<u16>,
 }
 
+/// What a terminal that does not tell its width is taken to have.
+const USUAL_WIDTH: u16 = 120;
+
+impl Look {
+    /// That of standard output, without colours. What is no terminal gets lines as long as needed.
+    pub fn of_stdout() -> Self {
+        if !stdout().is_terminal() {
+            return Self::default();
+        }
+        let width = terminal_size_of(stdout()).map(|(Width(width), _)| width);
+        let width = width.filter(|&width| width > 0).unwrap_or(USUAL_WIDTH);
+        Self { has_boxes: has_utf8(), has_colour: false, width: Some(width) }
+    }
+}
+
+fn has_utf8() -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(env::var_os);
+    let first = locale.map(|value| value.to_string_lossy().to_lowercase()).find(|v| !v.is_empty());
+    first.is_some_and(|value| value.contains("utf-8") || value.contains("utf8"))
+}
+
 /// A table with a heading, its first column to the left and the others to the right, as wide as there is room.
 pub fn plain(heading: Vec<String>, rows: Vec<Vec<String>>, look: Look) -> String {
     let cells = |row: Vec<String>| row.into_iter().map(Cell::plain).collect();
     let dispensable: Vec<usize> = (1..heading.len()).rev().collect();
     fitted(&heading, rows.into_iter().map(cells).collect(), &dispensable, look)
-}
-
-/// Characters in a line of the terminal, if standard output is one.
-pub fn terminal_width() -> Option<u16> {
-    terminal_size_of(stdout()).map(|(Width(width), _)| width)
 }
 
 /// A text of a table, of one or more lines.

@@ -4,6 +4,7 @@
 //! compiler these tests say so and pass; what needs no driver is tested in any case.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -158,7 +159,7 @@ fn no_command_writes_over_what_it_reads_or_over_a_recording_or_twice() {
             checked += 1;
         }
     }
-    assert!(checked >= 3 + 3 + 1, "{checked}");
+    assert!(checked >= 7, "{checked}");
     for command in [&["run", "x"][..], &["calibrate"], &[]] {
         let options = file_options(command);
         for pair in options.windows(2) {
@@ -371,7 +372,15 @@ fn calibration_writes_a_profile_that_can_be_used() {
     let run = replay(STREAMS, &more, &[]).unwrap();
     assert_eq!((run.code(), &run.json[0]["profile"]), (0, &Value::from("mock")));
     assert_eq!(fitted_again(&[times, "--profile", path], 0), fs::read_to_string(&profile).unwrap());
-    let other = fitted_again(&[times, "--profile", "h200", "--name", "other"], 0);
+    let packed = scratch.path().join("times.csv.gz");
+    let mut encoder = flate2::write::GzEncoder::new(
+        fs::File::create(&packed).unwrap(),
+        flate2::Compression::new(1),
+    );
+    encoder.write_all(&fs::read(times).unwrap()).unwrap();
+    encoder.finish().unwrap();
+    let packed = packed.to_str().unwrap();
+    let other = fitted_again(&[packed, "--profile", "h200", "--name", "other"], 0);
     let other = Profile::from_json(&other).unwrap();
     assert_eq!((other.name.as_str(), other.calls.map), ("other", written.calls.map));
     let refused = fitted_again(&[path, "--profile", "h200"], 2);
@@ -463,6 +472,89 @@ fn a_picture_that_cannot_be_drawn_is_refused_before_the_gpu_is_touched() {
         }
     }
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0, "nothing is left");
+}
+
+/// Each output of `run` with the beginning of what it holds.
+const OUTPUTS: [(&str, &str); 3] = [
+    ("--export-json", "{\n"),
+    ("--call-log", "# traces/streams.pickle.xz native\n"),
+    ("--call-times", "file,allocator,call,handles,bytes,ns\n"),
+];
+
+/// A replay on the mock that writes one of its outputs there.
+fn replay_to(folder: &Path, option: &str, to: &Path) -> Command {
+    let mut command = program();
+    command.args(["run", STREAMS, "--scale", "0.01", "--allocators", "native", option]).arg(to);
+    command.env("LD_LIBRARY_PATH", folder);
+    command
+}
+
+#[test]
+fn an_output_may_be_standard_output_a_compressed_file_or_a_pipe() {
+    let Some(folder) = mock() else { return };
+    let scratch = tempfile::tempdir().unwrap();
+    for (option, head) in OUTPUTS {
+        let done = replay_to(folder, option, Path::new("-")).output().unwrap();
+        let text = String::from_utf8(done.stdout).unwrap();
+        assert!(done.status.success() && text.starts_with(head), "{option}: {text}");
+        assert!(!text.contains("driver peak"), "{option}: a table is in {text}");
+        let packed = scratch.path().join(format!("{option}.gz"));
+        let done = replay_to(folder, option, &packed).output().unwrap();
+        assert!(String::from_utf8_lossy(&done.stdout).contains("driver peak"), "{option}");
+        let unpacked = flate2::read::GzDecoder::new(fs::File::open(&packed).unwrap());
+        let unpacked = std::io::read_to_string(unpacked).unwrap();
+        assert!(unpacked.starts_with(head), "{option}: {unpacked}");
+        assert_eq!(unpacked.lines().count(), text.lines().count(), "{option}");
+        let pipe = scratch.path().join(format!("{option}.pipe"));
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let mut child = replay_to(folder, option, &pipe).stdout(Stdio::null()).spawn().unwrap();
+        let read = fs::read_to_string(&pipe).unwrap();
+        assert!(child.wait().unwrap().success(), "{option}");
+        assert_eq!(read.lines().count(), text.lines().count(), "{option}");
+        // A reader that goes changes nothing.
+        let mut child = replay_to(folder, option, &pipe).stdout(Stdio::null()).spawn().unwrap();
+        drop(fs::File::open(&pipe).unwrap());
+        assert!(child.wait().unwrap().success(), "{option}");
+    }
+    assert!(!Path::new(env!("CARGO_MANIFEST_DIR")).join("-").exists());
+}
+
+#[test]
+fn what_was_replayed_before_an_error_is_written_whole() {
+    let Some(folder) = mock() else { return };
+    let scratch = tempfile::tempdir().unwrap();
+    for (option, head) in OUTPUTS {
+        let to = scratch.path().join(option);
+        for to in [to.as_path(), Path::new("-")] {
+            let done = replay_to(folder, option, to).arg("missing.pickle").output().unwrap();
+            assert_eq!(done.status.code(), Some(2), "{option}");
+            let text = match to == Path::new("-") {
+                true => String::from_utf8(done.stdout).unwrap(),
+                false => fs::read_to_string(to).unwrap(),
+            };
+            assert!(text.starts_with(head) && text.ends_with('\n'), "{option}: {text}");
+        }
+    }
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 3, "nothing else is left");
+}
+
+#[test]
+fn tables_fit_the_terminal() {
+    let Some(folder) = mock() else { return };
+    for (columns, last) in [(80, "Left out, as the terminal is narrow"), (160, "events")] {
+        let program = env!("CARGO_BIN_EXE_gmlake-replay");
+        let command = format!("'{program}' run {STREAMS} --scale 0.01 --allocators native,gmlake");
+        let line = format!("stty rows 24 cols {columns}; {command}");
+        let mut run = Command::new("script");
+        run.args(["-qec", &line, "/dev/null"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+        run.env("LD_LIBRARY_PATH", folder).stdin(Stdio::null()).stderr(Stdio::null());
+        let shown = run.output().ok().filter(|output| output.status.success());
+        let Some(shown) = shown else { return eprintln!("SKIPPED: there is no script") };
+        let shown = String::from_utf8(shown.stdout).unwrap().replace('\r', "");
+        let fits = |line: &&str| line.chars().count() <= columns || line.starts_with("mock: ");
+        assert!(shown.lines().all(|line| fits(&line)), "{shown}");
+        assert!(shown.contains(last) && shown.contains("OOM"), "{shown}");
+    }
 }
 
 /// The log that is written is that of the simulation too, so it can be read without knowing any address.

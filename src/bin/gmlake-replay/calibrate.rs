@@ -1,6 +1,6 @@
 //! `calibrate`: what the memory calls of this GPU cost, next to the paper's.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -13,28 +13,30 @@ use gmlake::replay::calibrate::{
     native_latency, table_1,
 };
 use gmlake::replay::chart::write_building;
-use gmlake::report::{Export, ImageFormat, stdout, write_answer};
-use gmlake::units::Size;
+use gmlake::report::{Export, ImageFormat, write_answer};
+use gmlake::units::{Bytes, Size};
 
 use crate::args::CalibrateArgs;
 use crate::prices;
-use crate::show::{nanos, row, table};
+use crate::show::{Screen, nanos, row};
 
 /// Whether it ran to its end.
 pub(crate) fn calibrate(args: &CalibrateArgs, stop: &AtomicBool) -> Result<bool> {
     let files = Files::open(args)?;
+    let written = [&args.out, &args.export_json, &args.call_times];
+    let screen = Screen::beside(written.map(Option::as_deref));
     let gpu = Gpu::open(args.device)?;
-    writeln!(stdout(), "GPU {}: {}, driver for CUDA {}\n", gpu.index, gpu.name, gpu.cuda)?;
+    screen.say(&format!("GPU {}: {}, driver for CUDA {}\n", gpu.index, gpu.name, gpu.cuda))?;
     let budget = Duration::from_secs_f64(args.seconds);
     let found = calibrate::calibrate(&gpu, &args.name, budget, stop)?;
     files.write(&found)?;
-    prices::show(&found.profile, &found.rare, found.observed)?;
-    paper_table(&found.samples, found.rounds)?;
-    latencies(&found.samples)?;
-    busy(&found.samples)?;
-    probes(&found)?;
+    prices::show(&screen, &found.profile, &found.rare, found.observed)?;
+    paper_table(&screen, &found.samples, found.rounds)?;
+    latencies(&screen, &found.samples)?;
+    busy(&screen, &found.samples)?;
+    probes(&screen, &found)?;
     if let Some(reason) = &found.stopped {
-        writeln!(stdout(), "stopped early: {reason}")?;
+        screen.say(&format!("stopped early: {reason}"))?;
     }
     Ok(found.stopped.is_none())
 }
@@ -78,16 +80,14 @@ impl Files {
 }
 
 /// The paper's Table 1 next to ours.
-fn paper_table(samples: &[Sample], rounds: u64) -> io::Result<()> {
+fn paper_table(screen: &Screen, samples: &[Sample], rounds: u64) -> io::Result<()> {
     let Some(here) = table_1(samples) else {
-        writeln!(stdout(), "Table 1 of the paper: left out, it needs 8 GiB of free memory\n")?;
-        return Ok(());
+        return screen.say("Table 1 of the paper: left out, it needs 8 GiB of free memory\n");
     };
-    writeln!(
-        stdout(),
-        "Time to build 2 GiB out of chunks, in units of one cuMemAlloc: medians of {rounds} rounds on an\n\
+    screen.say(&format!(
+        "Time to build 2 GiB out of chunks, in units of one cuMemAlloc: medians of {rounds} rounds on an \
          idle GPU, next to Table 1 of the paper (A100, CUDA 11.4)"
-    )?;
+    ))?;
     let head = ["call", "2 MiB", "paper", "128 MiB", "paper", "1024 MiB", "paper"];
     let mut rows = vec![row(head)];
     for (ours, theirs) in here.iter().zip(PAPER_TABLE_1) {
@@ -97,39 +97,35 @@ fn paper_table(samples: &[Sample], rounds: u64) -> io::Result<()> {
         }
         rows.push(cells);
     }
-    table(&rows)
+    screen.table(rows)
 }
 
 /// The paper's latency figure; of its values the text only gives "over 100 times" for chunks of 2 MiB.
-fn latencies(samples: &[Sample]) -> io::Result<()> {
-    writeln!(stdout(), "Time to build a block out of chunks, and as a multiple of one cuMemAlloc")?;
-    writeln!(stdout(), "(the paper: over 100 cuMemAllocs with chunks of 2 MiB)")?;
-    let mut rows = vec![vec!["chunk".to_owned()]];
-    rows[0]
-        .extend(LATENCY_TOTALS.iter().flat_map(|&total| [Size(total).to_string(), String::new()]));
-    let mut native = vec!["cuMemAlloc".to_owned()];
-    for total in LATENCY_TOTALS {
-        let time = native_latency(samples, total).map_or("-".to_owned(), nanos);
-        native.extend([time, String::new()]);
-    }
-    rows.push(native);
-    for chunk in latency_chunks() {
-        let mut cells = vec![Size(chunk).to_string()];
-        for total in LATENCY_TOTALS {
-            let time = latency(samples, total, chunk);
-            let ratio = time.zip(native_latency(samples, total));
-            cells.push(time.map_or("-".to_owned(), nanos));
-            cells
-                .push(ratio.map_or(String::new(), |(a, b)| format!("{:.1}x", a as f64 / b as f64)));
-        }
-        rows.push(cells);
-    }
-    table(&rows)
+fn latencies(screen: &Screen, samples: &[Sample]) -> io::Result<()> {
+    screen.say("Time to build a block out of chunks, and as a multiple of one cuMemAlloc")?;
+    screen.say("(the paper: over 100 cuMemAllocs with chunks of 2 MiB)")?;
+    let cells = |name: &str, cell: &dyn Fn(Bytes) -> Option<String>| {
+        let cells = LATENCY_TOTALS.iter().map(|&total| cell(total).unwrap_or("-".to_owned()));
+        std::iter::once(name.to_owned()).chain(cells).collect::<Vec<_>>()
+    };
+    let mut rows = vec![
+        cells("chunk", &|total| Some(Size(total).to_string())),
+        cells("cuMemAlloc", &|total| native_latency(samples, total).map(nanos)),
+    ];
+    rows.extend(latency_chunks().into_iter().map(|chunk| {
+        cells(&Size(chunk).to_string(), &|total| {
+            let time = latency(samples, total, chunk)?;
+            let times = native_latency(samples, total).map(|one| time as f64 / one as f64);
+            let times = times.map_or(String::new(), |times| format!("  {times:.1}x"));
+            Some(nanos(time) + &times)
+        })
+    }));
+    screen.table(rows)
 }
 
 /// Calls that were also measured while the queue was full.
-fn busy(samples: &[Sample]) -> io::Result<()> {
-    writeln!(stdout(), "Time of calls while 8 ms of work or more is queued on the GPU")?;
+fn busy(screen: &Screen, samples: &[Sample]) -> io::Result<()> {
+    screen.say("Time of calls while 8 ms of work or more is queued on the GPU")?;
     let mut rows = vec![row(["call", "handles", "size", "idle", "busy", "p90"])];
     for loaded in samples.iter().filter(|sample| sample.busy) {
         let is_same = |sample: &&Sample| {
@@ -147,15 +143,14 @@ fn busy(samples: &[Sample]) -> io::Result<()> {
             nanos(loaded.p90_ns),
         ]);
     }
-    table(&rows)
+    screen.table(rows)
 }
 
-fn probes(found: &Calibration) -> io::Result<()> {
-    writeln!(stdout(), "Checks of the driver")?;
-    let mut rows = Vec::new();
+fn probes(screen: &Screen, found: &Calibration) -> io::Result<()> {
+    let mut rows = vec![row(["check of the driver", "answer", ""])];
     for probe in &found.probes {
         let note = if probe.as_expected { "" } else { "differs from the model" };
         rows.push(row([probe.question, &probe.answer, note]));
     }
-    table(&rows)
+    screen.table(rows)
 }

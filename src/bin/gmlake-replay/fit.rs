@@ -1,15 +1,17 @@
 //! `fit`: prices again, from call times that a calibration wrote. Needs no GPU.
 
-use std::fs::File;
+use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use gmlake::device::Profile;
 use gmlake::replay::calibrate::{Observed, Prices, call_times};
 use gmlake::report::Export;
+use gmlake::trace::{LoadOptions, unpack};
 
 use crate::args::FitArgs;
 use crate::prices;
+use crate::show::Screen;
 
 /// Whether it ran to its end.
 pub(crate) fn fit(args: &FitArgs) -> Result<bool> {
@@ -27,11 +29,13 @@ pub(crate) fn fit(args: &FitArgs) -> Result<bool> {
     if let Some(name) = &args.name {
         profile.name.clone_from(name);
     }
-    prices::show(&profile, &found.rare, found.observed)?;
+    let screen = Screen::beside([args.out.as_deref()]);
+    prices::show(&screen, &profile, &found.rare, found.observed)?;
     out.map_or(Ok(()), |file| file.finish_json(&profile))?;
     Ok(true)
 }
 
 fn read(file: &Path) -> Result<Vec<Observed>> {
-    Ok(call_times::read(File::open(file)?)?)
+    let bytes = unpack(&fs::read(file)?, &LoadOptions::default())?;
+    Ok(call_times::read(bytes.as_slice())?)
 }

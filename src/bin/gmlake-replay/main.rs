@@ -5,11 +5,11 @@
 mod args;
 mod calibrate;
 mod fit;
+mod outputs;
 mod overwrite;
 mod prices;
 mod run;
 mod show;
-mod times;
 
 use std::io::{self, Write};
 use std::path::Path;

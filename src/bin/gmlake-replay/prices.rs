@@ -1,20 +1,23 @@
 //! The table of prices.
 
-use std::io::{self, Write};
+use std::io;
 
 use gmlake::device::{PerCall, Profile};
-use gmlake::report::stdout;
 use gmlake::units::{Grouped, Nanos, Size};
 
-use crate::show::{row, table};
+use crate::show::{Screen, row};
 
 /// The lines of each call, with their error; and how much of its price pays for rare long calls.
-pub(crate) fn show(profile: &Profile, rare: &PerCall<f64>, observed: u64) -> io::Result<()> {
-    writeln!(
-        stdout(),
+pub(crate) fn show(
+    screen: &Screen,
+    profile: &Profile,
+    rare: &PerCall<f64>,
+    observed: u64,
+) -> io::Result<()> {
+    screen.say(&format!(
         "Prices on an idle GPU, fitted to {} calls of synthetic programs on every allocator",
         Grouped(observed)
-    )?;
+    ))?;
     let mut rows =
         vec![row(["call", "up to", "per call", "per handle", "per MiB", "fit error", "rare"])];
     let price = |ns: f64| if ns == 0.0 { "-".to_owned() } else { Nanos(ns).to_string() };
@@ -31,14 +34,12 @@ pub(crate) fn show(profile: &Profile, rare: &PerCall<f64>, observed: u64) -> io:
             rows.push(cells);
         }
     }
-    table(&rows)?;
-    match profile.zeroing_ns_per_mib {
-        0.0 => writeln!(stdout(), "the driver reuses freed memory without zeroing it\n")?,
-        ns => writeln!(
-            stdout(),
+    screen.table(rows)?;
+    screen.say(&match profile.zeroing_ns_per_mib {
+        0.0 => "the driver reuses freed memory without zeroing it\n".to_owned(),
+        ns => format!(
             "the driver zeroes freed memory at {:.0} GiB/s before it reuses it\n",
             1e9 / (ns * 1024.0)
-        )?,
-    }
-    Ok(())
+        ),
+    })
 }

@@ -1,7 +1,5 @@
 //! `run`: traces through allocators, one after another.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,12 +8,12 @@ use anyhow::{Context, Result, bail};
 use gmlake::cuda::{Coverage, Gpu};
 use gmlake::device::Profile;
 use gmlake::replay::{Pace, Plan, ReplaySummary, replay, scaled};
-use gmlake::report::write_answer;
 use gmlake::sim::{self, Choice, choose_with};
 use gmlake::trace::{LoadOptions, Trace};
 
 use crate::args::{RunArgs, Speed, Verify};
-use crate::{show, times};
+use crate::outputs::{Calls, Json};
+use crate::show::{self, Screen};
 
 /// Whether everything was as it should be.
 pub(crate) fn run(args: &RunArgs, stop: &AtomicBool) -> Result<bool> {
@@ -28,37 +26,54 @@ pub(crate) fn run(args: &RunArgs, stop: &AtomicBool) -> Result<bool> {
     let plan = plan(args)?;
     // A missing GPU is reported before anything is read.
     drop(Gpu::open(args.device)?);
-    let mut json = create(args.export_json.as_deref())?;
-    let mut log = create(args.call_log.as_deref())?;
-    let mut call_times = times::create(args.call_times.as_deref())?;
-    let mut summaries: Vec<ReplaySummary> = Vec::new();
-    let mut is_clean = true;
-    for file in &args.files {
-        let trace = open(file, args)?;
-        let first = summaries.len();
-        for choice in &choices {
-            let runs = repeat(&trace, choice, &plan, args.repeat, stop);
-            let runs = runs.with_context(|| format!("{}: {}", file.display(), choice.spec.name))?;
-            is_clean &= runs.len() == args.repeat as usize;
-            let Some(mut summary) = ReplaySummary::median(runs) else { break };
-            summary.file = file.display().to_string();
-            is_clean &= summary.is_clean();
-            if let Some(log) = &mut log {
-                write_log(log, &summary)?;
-            }
-            if let Some(file) = &mut call_times {
-                times::write(file, &summary.file, &summary.allocator, &summary.observations)?;
-            }
-            show::run(&summary)?;
-            (summary.log, summary.observations) = Default::default();
-            summaries.push(summary);
-            if let Some(json) = &mut json {
-                write_json(json, &summaries)?;
-            }
-        }
-        show::overview(&summaries[first..])?;
+    let json = args.export_json.as_deref().map(Json::open).transpose()?;
+    let mut runs = Runs { args, choices, plan, stop, json, done: Vec::new() };
+    let (log, times) = (args.call_log.as_deref(), args.call_times.as_deref());
+    let answer = Calls::collect(log, times, |calls| runs.all(calls));
+    if let Some(json) = runs.json {
+        json.finish(&runs.done)?;
     }
-    Ok(is_clean)
+    answer
+}
+
+/// The runs of a command line, and what came of them.
+struct Runs<'a> {
+    args: &'a RunArgs,
+    choices: Vec<Choice>,
+    plan: Plan,
+    stop: &'a AtomicBool,
+    json: Option<Json>,
+    done: Vec<ReplaySummary>,
+}
+
+impl Runs<'_> {
+    /// Every file on every allocator; whether everything was as it should be.
+    fn all(&mut self, calls: &mut Calls<'_>) -> Result<bool> {
+        let args = self.args;
+        let written = [&args.export_json, &args.call_log, &args.call_times];
+        let screen = Screen::beside(written.map(Option::as_deref));
+        let mut is_clean = true;
+        for file in &args.files {
+            let trace = open(file, args)?;
+            let first = self.done.len();
+            for choice in &self.choices {
+                let runs = repeat(&trace, choice, &self.plan, args.repeat, self.stop);
+                let place = || format!("{}: {}", file.display(), choice.spec.name);
+                let runs = runs.with_context(place)?;
+                is_clean &= runs.len() == args.repeat as usize;
+                let Some(mut summary) = ReplaySummary::median(runs) else { break };
+                summary.file = file.display().to_string();
+                is_clean &= summary.is_clean();
+                calls.write(&summary)?;
+                show::run(&screen, &summary)?;
+                (summary.log, summary.observations) = Default::default();
+                self.done.push(summary);
+                self.json.as_ref().map_or(Ok(()), |json| json.update(&self.done))?;
+            }
+            show::overview(&screen, &self.done[first..])?;
+        }
+        Ok(is_clean)
+    }
 }
 
 /// The same run again and again, until the user has had enough.
@@ -112,32 +127,4 @@ fn open(path: &Path, args: &RunArgs) -> Result<Trace> {
     }
     let is_whole = args.scale == 1.0;
     Ok(if is_whole { opened.trace } else { scaled(&opened.trace, args.scale) })
-}
-
-/// A file is opened before anything runs, so that a wrong path costs nothing.
-fn create(path: Option<&Path>) -> Result<Option<File>> {
-    let open =
-        |path| File::create(path).with_context(|| format!("cannot write {}", Path::display(path)));
-    path.map(open).transpose()
-}
-
-/// All results so far, in place of those of before: what is on disk is always whole.
-fn write_json(file: &mut File, summaries: &[ReplaySummary]) -> Result<()> {
-    use std::io::Seek;
-    file.rewind()?;
-    file.set_len(0)?;
-    let mut out = BufWriter::new(file);
-    write_answer("run", summaries, &mut out)?;
-    out.flush()?;
-    Ok(())
-}
-
-fn write_log(file: &mut File, summary: &ReplaySummary) -> Result<()> {
-    let mut out = BufWriter::new(file);
-    writeln!(out, "# {} {}", summary.file, summary.allocator)?;
-    for entry in &summary.log.entries {
-        writeln!(out, "{entry}")?;
-    }
-    out.flush()?;
-    Ok(())
 }

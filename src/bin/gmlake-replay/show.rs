@@ -1,30 +1,41 @@
 //! Results as plain text.
 
 use std::io::{self, Write};
+use std::path::Path;
 
+use gmlake::printable::printable;
 use gmlake::replay::{ReplaySummary, StepReplay};
-use gmlake::report::stdout;
+use gmlake::report::table::plain;
+use gmlake::report::{Look, is_stdout, stdout, wrapped};
 use gmlake::units::{Count, Nanos, Size};
 
-/// Lines up columns: the first to the left, the others to the right.
-pub(crate) fn table(rows: &[Vec<String>]) -> io::Result<()> {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let cell = |row: &Vec<String>, column: usize| row.get(column).map_or(0, |c| c.chars().count());
-    let width = |column| rows.iter().map(|row| cell(row, column)).max().unwrap_or(0);
-    let widths: Vec<_> = (0..columns).map(width).collect();
-    let mut out = stdout();
-    for row in rows {
-        let mut line = String::new();
-        for (column, (text, width)) in row.iter().zip(&widths).enumerate() {
-            if column == 0 {
-                line.push_str(&format!("  {text:<width$}"));
-            } else {
-                line.push_str(&format!("  {text:>width$}"));
-            }
-        }
-        writeln!(out, "{}", line.trim_end())?;
+/// Standard output as it is for people; nothing is shown where it is the file of a result.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Screen {
+    look: Look,
+    is_taken: bool,
+}
+
+impl Screen {
+    /// The screen of a command that writes these files.
+    pub(crate) fn beside<'p>(files: impl IntoIterator<Item = Option<&'p Path>>) -> Self {
+        let is_taken = files.into_iter().flatten().any(is_stdout);
+        Self { look: Look::of_stdout(), is_taken }
     }
-    writeln!(out)
+
+    /// Shows lines, folded to the width of the terminal.
+    pub(crate) fn say(&self, text: &str) -> io::Result<()> {
+        let width = self.look.width.map_or(usize::MAX, usize::from);
+        if self.is_taken { Ok(()) } else { writeln!(stdout(), "{}", wrapped(text, width)) }
+    }
+
+    /// Shows a table, as wide as the terminal, and an empty line. The first row is the heading.
+    pub(crate) fn table(&self, rows: Vec<Vec<String>>) -> io::Result<()> {
+        let one_line = |row: Vec<String>| row.iter().map(|cell| printable(cell).into()).collect();
+        let mut rows = rows.into_iter().map(one_line);
+        let heading = rows.next().unwrap_or_default();
+        self.say(&(plain(heading, rows.collect(), self.look) + "\n"))
+    }
 }
 
 /// Cells of a row.
@@ -45,8 +56,8 @@ fn deviation(predicted: u64, measured: u64) -> String {
 }
 
 /// One run: its calls, its steps, and what was found.
-pub(crate) fn run(summary: &ReplaySummary) -> io::Result<()> {
-    writeln!(stdout(), "{}: {} on {}", summary.file, summary.allocator, summary.gpu)?;
+pub(crate) fn run(screen: &Screen, summary: &ReplaySummary) -> io::Result<()> {
+    screen.say(&format!("{}: {} on {}", summary.file, summary.allocator, summary.gpu))?;
     let mut rows = vec![row(["call", "count", "total", "p50", "p99", "max", "predicted", "off"])];
     for call in &summary.calls {
         rows.push(vec![
@@ -60,17 +71,13 @@ pub(crate) fn run(summary: &ReplaySummary) -> io::Result<()> {
             deviation(call.predicted_ns, call.total_ns),
         ]);
     }
-    table(&rows)?;
-    steps(&summary.steps)?;
-    for line in findings(summary) {
-        writeln!(stdout(), "  {line}")?;
-    }
-    writeln!(stdout())?;
-    Ok(())
+    screen.table(rows)?;
+    steps(screen, &summary.steps)?;
+    screen.say(&(findings(summary).join("\n") + "\n"))
 }
 
 /// Calls and driver time of each step, on one line where steps are alike.
-fn steps(steps: &[StepReplay]) -> io::Result<()> {
+fn steps(screen: &Screen, steps: &[StepReplay]) -> io::Result<()> {
     if steps.is_empty() {
         return Ok(());
     }
@@ -83,7 +90,7 @@ fn steps(steps: &[StepReplay]) -> io::Result<()> {
             nanos(step.predicted_ns),
         ]);
     }
-    table(&rows)
+    screen.table(rows)
 }
 
 fn findings(summary: &ReplaySummary) -> Vec<String> {
@@ -125,41 +132,42 @@ fn findings(summary: &ReplaySummary) -> Vec<String> {
     lines
 }
 
-/// All allocators of one file side by side.
-pub(crate) fn overview(summaries: &[ReplaySummary]) -> io::Result<()> {
+/// All allocators of one file side by side. What an answer turns on comes first: the last columns are left out where the
+/// terminal is narrow.
+pub(crate) fn overview(screen: &Screen, summaries: &[ReplaySummary]) -> io::Result<()> {
     let Some(first) = summaries.first() else { return Ok(()) };
-    writeln!(stdout(), "{}, profile {}", first.file, first.profile)?;
+    screen.say(&format!("{}, profile {}", first.file, first.profile))?;
     let mut rows = vec![row([
         "allocator",
-        "events",
-        "ns/event",
-        "allocator",
-        "driver",
-        "by profile",
-        "pace",
-        "predicted",
-        "off",
-        "waits",
         "driver peak",
         "simulated",
         "OOM",
+        "driver",
+        "predicted",
+        "off",
+        "waits",
+        "by profile",
+        "pace",
+        "in allocator",
+        "ns/event",
+        "events",
     ])];
     for run in summaries {
         rows.push(vec![
             run.allocator.clone(),
-            run.events.to_string(),
-            format!("{:.0}", run.allocator_ns as f64 / run.events.max(1) as f64),
-            nanos(run.allocator_ns),
-            nanos(run.driver_ns),
-            nanos(run.profile_driver_ns),
-            run.pace.map_or("-".to_owned(), |pace| format!("{pace:.2}")),
-            nanos(run.predicted_driver_ns),
-            deviation(run.predicted_driver_ns, run.driver_ns),
-            nanos(run.wait_ns),
             Size(run.physical_peak_bytes).to_string(),
             Size(run.simulated_peak_bytes).to_string(),
             run.oom_count.to_string(),
+            nanos(run.driver_ns),
+            nanos(run.predicted_driver_ns),
+            deviation(run.predicted_driver_ns, run.driver_ns),
+            nanos(run.wait_ns),
+            nanos(run.profile_driver_ns),
+            run.pace.map_or("-".to_owned(), |pace| format!("{pace:.2}")),
+            nanos(run.allocator_ns),
+            format!("{:.0}", run.allocator_ns as f64 / run.events.max(1) as f64),
+            run.events.to_string(),
         ]);
     }
-    table(&rows)
+    screen.table(rows)
 }

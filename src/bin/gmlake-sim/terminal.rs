@@ -5,16 +5,12 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 
 use gmlake::printable::printable_lines;
-use gmlake::report::table::terminal_width;
 use gmlake::report::{Look, ReportError, stdout, wrapped, write_answer};
 use gmlake::sim::Opened;
 use serde::Serialize;
 
 use crate::args::Color;
 use crate::{Answer, bar, topics};
-
-/// What a terminal that does not tell its width is taken to have.
-const USUAL_WIDTH: u16 = 120;
 
 /// Whether there are colours, and whether there are warnings and progress: as typed, for the whole program.
 static MANNER: OnceLock<(Color, bool)> = OnceLock::new();
@@ -31,18 +27,13 @@ pub(crate) fn is_quiet() -> bool {
 
 /// How tables look on standard output.
 pub(crate) fn look() -> Look {
-    let is_terminal = io::stdout().is_terminal();
     let no_colour = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let has_colour = match MANNER.get().map_or(Color::Auto, |&(color, _)| color) {
-        Color::Auto => is_terminal && !no_colour,
+        Color::Auto => io::stdout().is_terminal() && !no_colour,
         Color::Always => true,
         Color::Never => false,
     };
-    if !is_terminal {
-        return Look { has_colour, ..Look::default() };
-    }
-    let width = terminal_width().filter(|&width| width > 0).unwrap_or(USUAL_WIDTH);
-    Look { has_boxes: has_utf8(), has_colour, width: Some(width) }
+    Look { has_colour, ..Look::of_stdout() }
 }
 
 /// Prints the result of a command to standard output as JSON.
@@ -119,10 +110,4 @@ pub(crate) fn warn_of_notes<'a>(notes: impl Iterator<Item = (&'a str, &'a str)>)
         let more = if files > 1 { format!(" and {} more", files - 1) } else { String::new() };
         warn(&format!("{file}{more}: {note}"));
     }
-}
-
-fn has_utf8() -> bool {
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(env::var_os);
-    let first = locale.map(|value| value.to_string_lossy().to_lowercase()).find(|v| !v.is_empty());
-    first.is_some_and(|value| value.contains("utf-8") || value.contains("utf8"))
 }
