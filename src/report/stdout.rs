@@ -1,5 +1,5 @@
-//! Standard output and other pipes. Whoever reads them may have had enough: what comes after is dropped, while files are
-//! still written and the exit code is what it would have been.
+//! Standard output and other pipes. Whoever reads them may have had enough: what comes after is dropped, while files
+//! are still written and the exit code is what it would have been.
 
 use std::io::{self, ErrorKind, StdoutLock, Write};
 

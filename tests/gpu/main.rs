@@ -6,4 +6,5 @@
 mod common;
 
 mod replay;
+mod replay_files;
 mod torch;
