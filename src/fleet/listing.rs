@@ -5,7 +5,7 @@
 //! change. A manifest may say otherwise.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, io};
 
@@ -51,7 +51,17 @@ pub struct Listing {
 /// # Errors
 /// If one of them cannot be listed or stands for nothing.
 pub fn list(arguments: &[PathBuf], manifest: Option<&Path>) -> Result<Listing, InputError> {
-    let (mut files, mut left_out) = (Vec::new(), Vec::new());
+    let (mut named, mut files, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
+    let lines = manifest.map_or(Ok(Vec::new()), manifest::read)?;
+    for line in lines {
+        let path = line.path;
+        let root = path.parent().map(Path::to_owned).unwrap_or_default();
+        let mut file = entry(path, &root)?;
+        file.job = line.job.unwrap_or(file.job);
+        file.date = line.date.unwrap_or(file.date);
+        file.rank = line.rank.or(file.rank);
+        named.push(file);
+    }
     for argument in arguments {
         let before = files.len();
         if remote::is_many(argument) {
@@ -69,26 +79,38 @@ pub fn list(arguments: &[PathBuf], manifest: Option<&Path>) -> Result<Listing, I
             return Err(InputError::at(remote::shown(argument), problem));
         }
     }
-    if let Some(manifest) = manifest {
-        for line in manifest::read(manifest)? {
-            let path = line.path;
-            let root = path.parent().map(Path::to_owned).unwrap_or_default();
-            let mut file = entry(path, &root)?;
-            file.job = line.job.unwrap_or(file.job);
-            file.date = line.date.unwrap_or(file.date);
-            file.rank = line.rank.or(file.rank);
-            files.push(file);
-        }
-    }
+    let mut files = each_once(named, files);
     files.sort_by(|a, b| {
         (&a.job, &a.date, a.rank, &a.path).cmp(&(&b.job, &b.date, b.rank, &b.path))
     });
-    files.dedup_by(|a, b| a.path == b.path);
     let read: FxHashSet<&PathBuf> = files.iter().map(|file| &file.path).collect();
     left_out.retain(|path| !read.contains(path));
     left_out.sort();
     left_out.dedup();
     Ok(Listing { files, left_out })
+}
+
+/// Each file under one of its names, be it listed twice or by a link: that of a manifest, else the one with fewest
+/// links in it, else the first.
+fn each_once(named: Vec<FileEntry>, found: Vec<FileEntry>) -> Vec<FileEntry> {
+    let with_place = |file: FileEntry| {
+        let is_remote = remote::is_remote(&file.path);
+        let real = if is_remote { None } else { fs::canonicalize(&file.path).ok() };
+        (real.unwrap_or_else(|| file.path.clone()), file)
+    };
+    let mut found: Vec<_> = found.into_iter().map(with_place).collect();
+    found.sort_by_key(|(real, file)| unlike(&file.path, real));
+    let all = named.into_iter().map(with_place).chain(found);
+    let mut seen = FxHashSet::default();
+    all.filter_map(|(real, file)| seen.insert(real).then_some(file)).collect()
+}
+
+/// Parts of a path up to the last that is not its name on disk.
+fn unlike(path: &Path, real: &Path) -> usize {
+    let is_name = |part: &Component<'_>| matches!(part, Component::Normal(_));
+    let [names, real] = [path, real].map(|path| path.components().rev().filter(is_name));
+    let alike = names.clone().zip(real).take_while(|(name, real)| name == real).count();
+    names.count() - alike
 }
 
 /// The recordings in a remote folder, or of a remote pattern.
@@ -165,9 +187,8 @@ fn root(argument: &Path) -> PathBuf {
     if is_folder || argument.is_dir() {
         return argument.to_owned();
     }
-    let is_plain = |part: &std::path::Component<'_>| {
-        !part.as_os_str().to_string_lossy().contains(['*', '?', '['])
-    };
+    let is_plain =
+        |part: &Component<'_>| !part.as_os_str().to_string_lossy().contains(['*', '?', '[']);
     let parent = argument.parent().unwrap_or(Path::new(""));
     parent.components().take_while(is_plain).collect()
 }
@@ -303,6 +324,24 @@ mod tests {
         let pattern = folder.path().join("*/a/*.pickle*");
         let again = list(&[pattern, folder.path().join("b.r7.json")], None).unwrap().files;
         assert_eq!(again, found);
+        // However it is named, a file is one recording, of the job of its own name.
+        let link = |from: &str, to: &str| {
+            std::os::unix::fs::symlink(folder.path().join(from), folder.path().join(to)).unwrap();
+        };
+        link("2026-01-02/a", "2026-01-02/Latest");
+        link("b.r7.json", "a.r7.json");
+        let others = ["", ".", "2026-01-02", "2026-01-02/../b.r7.json", "2026-01-02/Latest"];
+        let others = others.map(|other| folder.path().join(other));
+        assert_eq!(list(&others, None).unwrap().files.len(), 3);
+        assert_eq!(list(&others[1..2], None).unwrap().files.len(), 3);
+        let again = list(&others[..1], None).unwrap().files;
+        assert_eq!(again, found);
+        let manifest = folder.path().join(".m.csv");
+        fs::write(&manifest, "path,job\na.r7.json,mine\n").unwrap();
+        let named = list(&others[..1], Some(&manifest)).unwrap().files;
+        assert_eq!(named.len(), 3);
+        assert!(named.iter().any(|file| file.job == "mine"));
+        fs::remove_file(&manifest).unwrap();
         let nothing = list(&[folder.path().join(".x/none*")], None).unwrap_err().to_string();
         assert!(nothing.contains("no recording here"), "{nothing}");
         assert!(list(&[folder.path().join("gone.pickle")], None).is_err());

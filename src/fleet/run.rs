@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use rayon::prelude::*;
 use twox_hash::XxHash3_128;
 
 use super::about::About;
 use super::config::Config;
 use super::layout::{Layout, Part, Shard};
 use super::listing::FileEntry;
-use super::reading::row_count;
+use super::reading::{read, row_count};
 use super::store::Store;
 use super::tables::{Column, SCHEMA_VERSION, TABLES, errors, heading, ranks, runs, steps};
 use super::task::{Rows, rows_of};
@@ -104,9 +105,10 @@ pub fn run(
     };
     let store = Store::open(options.out, &about)?;
     let removed = remove_others(&store, layout)?;
-    let (known, missing): (Vec<&Part>, Vec<&Part>) = layout.of(options.shard).partition(|part| {
-        let has = |table: &str| store.has(&format!("{table}/{}", part.path));
-        has("ranks") && !(options.retries_errors && has("errors"))
+    let parts: Vec<&Part> = layout.of(options.shard).collect();
+    let (known, missing): (Vec<&Part>, Vec<&Part>) = parts.into_par_iter().partition(|part| {
+        is_whole(&store, part, config)
+            && !(options.retries_errors && store.has(&format!("errors/{}", part.path)))
     });
     let mut outcome = Outcome { removed, ..Outcome::default() };
     for part in &known {
@@ -148,6 +150,18 @@ fn remove_others(store: &Store, layout: &Layout) -> Result<usize, InputError> {
         }
     }
     Ok(removed)
+}
+
+/// Whether a part can be read in each table: a disk may have damaged what was written whole. The ranks come last, so
+/// that without them nothing is read.
+fn is_whole(store: &Store, part: &Part, config: &Config) -> bool {
+    let path = |table: &str| store.path(&format!("{table}/{}", part.path));
+    let is_read = |table: &str| read(&path(table)).is_ok();
+    let has_no_errors = || !store.has(&format!("errors/{}", part.path));
+    is_read("ranks")
+        && is_read("runs")
+        && (!config.has_steps || is_read("steps"))
+        && (has_no_errors() || is_read("errors"))
 }
 
 fn errors_of(store: &Store, part: &Part) -> Result<u64, FleetError> {

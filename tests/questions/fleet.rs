@@ -42,7 +42,7 @@ pub(crate) fn put(name: &str, path: &Path) {
 }
 
 /// Two jobs of a few ranks.
-fn small(folder: &Path) -> PathBuf {
+pub(crate) fn small(folder: &Path) -> PathBuf {
     let root = folder.join("snapshots");
     for rank in 0..3 {
         put("pools", &root.join(format!("2026-11-21/pools/rank{rank}.pickle.xz")));
@@ -81,7 +81,7 @@ fn cell(field: &Field) -> Value {
 }
 
 /// Every file below a folder that is not hidden, and what is in it.
-fn files(root: &Path) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn files(root: &Path) -> BTreeMap<String, Vec<u8>> {
     let pattern = root.join("**/*").display().to_string();
     let paths = glob::glob(&pattern).unwrap().map(Result::unwrap).filter(|path| path.is_file());
     let shown = |path: &Path| path.strip_prefix(root).unwrap().display().to_string();
