@@ -80,6 +80,17 @@ impl Journal {
         self.known.get(key)
     }
 
+    /// A run that is not `ours`, by its key and its result.
+    pub(super) fn stranger(&self, ours: impl Fn(&str, &SweepRow) -> bool) -> Option<&SweepRow> {
+        let strangers = self.known.iter().filter(|(key, row)| !ours(key, row));
+        strangers.map(|(_, row)| row).min_by(|a, b| a.file.cmp(&b.file))
+    }
+
+    /// The file that it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Runs that an earlier sweep has made.
     pub fn len(&self) -> usize {
         self.known.len()

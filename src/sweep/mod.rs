@@ -20,9 +20,11 @@ pub use journal::Journal;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
+use rustc_hash::FxHashSet;
 use twox_hash::XxHash3_128;
 
 use crate::input_error::InputError;
+use crate::remote;
 use crate::sim::{
     FileError, Memory, Opened, Scenario, Spread, check_assumptions, failed, open, run_one,
 };
@@ -41,6 +43,32 @@ pub struct SweepPlan {
     pub only_fitting: bool,
     /// What earlier sweeps have done; `None`: nothing is kept.
     pub journal: Option<Journal>,
+}
+
+impl SweepPlan {
+    /// Whether the journal is that of this sweep: a finished sweep removes it, and with it the runs of any other.
+    ///
+    /// # Errors
+    /// If it has a run of another file, under other options, or by another version of this program.
+    pub fn check_journal(&self, files: &[PathBuf]) -> Result<(), InputError> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let files: FxHashSet<PathBuf> =
+            files.iter().flat_map(|file| [real(file), remote::shown(file).into()]).collect();
+        let keys = self.grid.points.iter().map(|point| key("", self, point));
+        let keys: FxHashSet<String> = keys.collect();
+        let is_ours = |key: &str, row: &SweepRow| {
+            let file = Path::new(&row.file);
+            let is_read = files.contains(file) || files.contains(&real(file));
+            is_read && without_trace(key).is_some_and(|key| keys.contains(&key))
+        };
+        let Some(other) = journal.stranger(is_ours) else { return Ok(()) };
+        let problem = format!(
+            "the journal of another sweep, of {}: finish that one, remove it, or name another file (--journal)",
+            other.file
+        );
+        Err(InputError::at(remote::shown(journal.path()), problem))
+    }
 }
 
 /// Why there are no results for a file.
@@ -157,4 +185,11 @@ fn fingerprint(opened: &Opened) -> String {
 fn key(trace: &str, plan: &SweepPlan, point: &Point) -> String {
     let tool = env!("CARGO_PKG_VERSION");
     format!("{tool} | {trace} | {:?} | {}", plan.open, point.text())
+}
+
+/// A key with nothing in place of the recording.
+fn without_trace(key: &str) -> Option<String> {
+    let (tool, rest) = key.split_once(" | ")?;
+    let (_, rest) = rest.split_once(" | ")?;
+    Some(format!("{tool} |  | {rest}"))
 }

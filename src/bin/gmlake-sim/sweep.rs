@@ -26,6 +26,7 @@ pub(crate) fn main(args: &SweepArgs) -> anyhow::Result<Answer> {
     let journal = journal(&args.output)?;
     let (is_strict, only_fitting) = (args.input.strict, args.only_fitting);
     let plan = SweepPlan { grid, open, is_strict, only_fitting, journal };
+    plan.check_journal(&args.input.files)?;
     let (rows, answer) = run(&args.input.files, args.output.jobs, &plan)?;
     let found = Sweep { axes: plan.grid.axes.clone(), rows };
     if found.rows.is_empty() && answer == Answer::Incomplete {
