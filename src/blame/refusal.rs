@@ -26,7 +26,9 @@ pub fn refusal(scenario: &Scenario<'_>, by: By, innermost: bool) -> Result<Refus
     let mut namer = Namer::new(opened, by, innermost);
     let request = opened.trace.events[event];
     let name = namer.name(event, request.size);
-    let served_by = served_by(scenario, event)?;
+    // Where only the recording ran out, and no limit is known, nothing shows what would have served it.
+    let is_shown = setup.memory(opened).is_some() || seen_at == Some(event);
+    let served_by = if is_shown { served_by(scenario, event)? } else { Vec::new() };
     let (card, expandable_card) = match opened.coverage.is_partial() {
         true => (None, None),
         false => cards(scenario, served_by.iter().any(|served| served.runs_job))?,
@@ -158,10 +160,6 @@ fn served_by(scenario: &Scenario<'_>, event: usize) -> Result<Vec<Served>, Blame
             && spec.role.is_choice()
             && (!is_private || spec.name == "expandable")
     };
-    // Without the limit that refused it, nothing shows what would have served it.
-    if not_short_of(opened, setup).is_some() {
-        return Ok(Vec::new());
-    }
     let mut found = Vec::new();
     for spec in by_default().filter(|spec| is_other(spec)) {
         let other = Choice { spec, options: Options::default() };
@@ -182,9 +180,6 @@ fn served(summary: &RunSummary, event: usize, setting: Option<String>) -> Option
 /// settings that there are.
 fn settings(scenario: &Scenario<'_>, event: usize) -> Result<Vec<Served>, BlameError> {
     let Scenario { opened, choice, setup, .. } = scenario;
-    if not_short_of(opened, setup).is_some() {
-        return Ok(Vec::new());
-    }
     if choice.spec.name != "caching" {
         return Ok(Vec::new());
     }
@@ -213,10 +208,7 @@ type Fitting = Option<(String, Bytes)>;
 /// The smallest card that runs the job with the same allocator; and a smaller one, if expandable segments run it there,
 /// and nothing runs it under the same limit.
 fn cards(scenario: &Scenario<'_>, is_served: bool) -> Result<(Fitting, Fitting), BlameError> {
-    let Scenario { opened, choice, setup, .. } = scenario;
-    if not_short_of(opened, setup).is_some() {
-        return Ok((None, None));
-    }
+    let Scenario { choice, .. } = scenario;
     let card = smallest(scenario, choice, Bytes::MAX)?;
     let expandable = find("expandable").filter(|_| choice.spec.name == "caching" && !is_served);
     let Some(spec) = expandable else { return Ok((card, None)) };

@@ -210,3 +210,30 @@ fn an_emptying_by_the_malloc_that_stacks_prove_is_a_refusal() {
         assert_eq!(retries(&late), 0, "{split}");
     }
 }
+
+/// Entries alone tell of no limit. Whatever is offered there was tried in unlimited memory.
+#[test]
+fn without_a_known_memory_nothing_is_said_to_serve_the_request() {
+    let table = "action,addr,size\nalloc,0x700000000,1073741824\noom,DEVICE_FREE,2147483648\n\
+                 free,0x700000000,1073741824\n";
+    for free in ["0", "1000000", "123456789012"] {
+        let mut file = NamedTempFile::with_suffix(".csv").unwrap();
+        file.write_all(table.replace("DEVICE_FREE", free).as_bytes()).unwrap();
+        let blamed = all(&["blame", &name(&file), "--at", "oom"]);
+        assert!(blamed.contains("what would have served the request is unknown"), "{blamed}");
+        assert!(!blamed.contains("expandable") && !blamed.contains(" lake"), "{blamed}");
+        let with_limit = ["blame", &name(&file), "--at", "oom", "--device-memory", "2.5GiB"];
+        let blamed = all(&with_limit);
+        assert!(blamed.contains("3 GiB would be live, more than the 2.50 GiB"), "{blamed}");
+    }
+}
+
+/// Held are 20.77 GiB or more, and 14.90 live with 5.71 requested: a limit in the range may be too low for any.
+#[test]
+fn what_serves_a_request_within_a_range_is_said_of_one_limit() {
+    let job = "traces/opt-1.3b-LR-var.gc60-cap16pct.pickle.xz";
+    let blamed = output(&["blame", job, "--at", "oom"]);
+    assert!(blamed.contains("between 20.77 GiB and 23.63 GiB, simulated with 22.37"), "{blamed}");
+    assert!(blamed.contains("If the limit was 22.37 GiB, expandable (PYTORCH"), "{blamed}");
+    assert!(!blamed.contains("In the same memory"), "{blamed}");
+}

@@ -141,24 +141,37 @@ fn in_same_memory(refusal: &Refusal) -> String {
     if let Some(memory) = refusal.memory_bytes.filter(|&memory| needed > memory) {
         return too_much(refusal, needed, memory);
     }
+    if refusal.memory_bytes.is_none() && refusal.served_by.is_empty() {
+        return "How much memory there was is not recorded, so what would have served the request is \
+                unknown: give --device-memory SIZE."
+            .to_owned();
+    }
+    let memory = memory_in_words(refusal);
     match (names(true), names(false)) {
         (Some(all), _) if refusal.coverage.is_partial() => {
             format!(
-                "In the same memory, {all} would serve all that was recorded. Whether the job then runs \
-                 is unknown."
+                "{memory}, {all} would serve all that was recorded. Whether the job then runs is unknown."
             )
         }
-        (Some(all), _) => format!("In the same memory, the whole job runs with {all}."),
+        (Some(all), _) => format!("{memory}, the whole job runs with {all}."),
         (None, Some(some)) => {
-            format!("In the same memory, {some} would serve this request, but not the whole job.")
+            format!("{memory}, {some} would serve this request, but not the whole job.")
         }
         (None, None) if refusal.also_served_by.is_empty() => {
-            "No allocator or setting serves it in the same memory.".to_owned()
+            format!("{memory}, no allocator or setting serves it.")
         }
         (None, None) => {
             let ways = refusal.also_served_by.join(", or ");
-            format!("In the same memory, the request succeeds {ways}.")
+            format!("{memory}, the request succeeds {ways}.")
         }
+    }
+}
+
+/// The memory under which others were tried: of a limit of which only a range is known, one value.
+fn memory_in_words(refusal: &Refusal) -> String {
+    match refusal.memory_bytes.filter(|_| known_range(refusal).is_some()) {
+        Some(memory) => format!("If the limit was {}", Size(memory)),
+        None => "In the same memory".to_owned(),
     }
 }
 
