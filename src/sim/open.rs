@@ -140,7 +140,9 @@ struct Explained {
 /// forgotten: undoing the entries from it would invent memory at the beginning.
 fn explain(records: &mut Records, environment: &Environment) -> Explained {
     let only = |found, ending, own| Explained { found, ending, trace: None, own };
-    if records.cut_off.is_some() {
+    // A table may hold requests alone: then there is no decision of PyTorch's to repeat.
+    let has_decisions = || records.entries.iter().any(|entry| entry.action.is_driver_call());
+    if records.cut_off.is_some() && has_decisions() {
         records.forget_end();
         let found = verify(records, environment);
         return only(Some(found), Ending::Unknown, Tally::of(&records.entries));
@@ -189,9 +191,10 @@ fn notes(found: &Verification) -> Vec<String> {
     let mut notes = Vec::new();
     if found.difference_count > 0 {
         notes.push(format!(
-            "our model of PyTorch decides otherwise than the recording in {} places, so that its \
+            "our model of PyTorch decides otherwise than the recording in {} {}, so that its \
              peaks may be off",
-            counted(found.difference_count)
+            counted(found.difference_count),
+            if found.difference_count == 1 { "place" } else { "places" }
         ));
     }
     if let Some(refused) = found.refused.filter(|refused| refused.was_there()) {

@@ -70,7 +70,7 @@ fn a_log_of_rmm_that_was_not_flushed_ends_in_a_line() {
     for len in begins + 1..LOG.len() - 2 {
         let log = only(&LOG[..len]);
         assert_eq!(log.entries.len(), whole - 1, "{}", &LOG[begins..len]);
-        assert_eq!(log.cut_off.as_deref(), Some("the log ends in the middle of line 7"));
+        assert_eq!(log.cut_off.as_deref(), Some("the file ends in the middle of line 7"));
     }
     assert_eq!(only(LOG.trim_end()).entries.len(), whole);
 }
@@ -101,6 +101,35 @@ fn the_commands_take_a_log_of_rmm() {
     unknown.code(3);
     let inspected = gmlake_sim().args(["inspect", "-"]).write_stdin(LOG).assert().success();
     inspected.stdout(contains("out of memory"));
+}
+
+const BY_HAND: &str = "event,id,size\nalloc,a,4096\nalloc,b,1MiB\nfree,a,\nempty_cache,,\n\
+                       \"alloc\",\"c\u{fc}\n\",\"8192\"\n";
+const RECORDED: &str = "action,addr,size,stream,time_us\nalloc,0x100,4096,0,1\nalloc,0x2000,8192,7,2\n\
+                        free,0x100,4096,0,3\nalloc,0x100,512,0,4\n";
+const LIFETIMES: &str = "id,lower,upper,size\na,0,3,4096\nb,1,4,8192\nc,2,5,512\n";
+
+/// Cut at any byte: the part of the table is called a part, unless it ends where a line does.
+#[test]
+fn a_table_that_is_cut_within_a_line_is_no_complete_recording() {
+    for table in [BY_HAND, RECORDED, LIFETIMES, LOG] {
+        let opened = |bytes: &[u8]| open_bytes("t".as_ref(), bytes, &LoadOptions::default());
+        let whole = opened(table.as_bytes()).expect(table);
+        assert_eq!(whole.records.cut_off, None, "{table}");
+        let rows = table.find('\n').unwrap() + 1;
+        let first = rows + table[rows..].find('\n').unwrap() + 1;
+        for end in (first..table.len()).filter(|&end| table.as_bytes()[end - 1] != b'\n') {
+            let part = opened(&table.as_bytes()[..end]).expect("it has a whole line");
+            let shown = String::from_utf8_lossy(&table.as_bytes()[..end]);
+            assert!(part.records.cut_off.is_some() && part.coverage.is_partial(), "{shown}");
+            let (of_part, of_whole) = (peak_live_bytes(&part.trace), peak_live_bytes(&whole.trace));
+            assert!(of_part <= of_whole && part.notes.is_empty(), "{shown}: {:?}", part.notes);
+        }
+    }
+    let cut = &BY_HAND[..BY_HAND.find("MiB").unwrap()];
+    let fits = ["fits", "-", "--device-memory", "80GiB"];
+    let answer = gmlake_sim().args(fits).write_stdin(cut).assert().code(3);
+    answer.stdout(contains("no line break ends line 3, so that it may be cut off"));
 }
 
 fn lifetimes(trace: &Trace) -> String {

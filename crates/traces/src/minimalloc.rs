@@ -63,16 +63,17 @@ pub(super) fn read(bytes: &[u8], options: &LoadOptions, room: Bytes) -> Result<V
     let names = csv::names(reader.headers().map_err(|error| csv::damaged(&error))?);
     let columns = Columns::new(&names);
     let mut snapshot = Snapshot::new(options.torch_version, room);
-    let (mut rows, mut next, mut row) = (Vec::new(), SPACING, StringRecord::new());
-    while reader.read_record(&mut row).map_err(|error| csv::damaged(&error))? {
-        let line = row.position().map_or(0, ::csv::Position::line);
+    let (mut rows, mut next) = (Vec::new(), SPACING);
+    let cut = csv::each_row(&mut reader, bytes, |row, line| {
         let fail = |problem: String| TraceError::new(Position::Line(line), problem, REMEDY);
         snapshot.spend(3 * size_of::<Row>() as Bytes)?;
-        let read = columns.row(&row, next).map_err(fail)?;
+        let read = columns.row(row, next).map_err(fail)?;
         let end = next.checked_add(read.size.next_multiple_of(SPACING));
         next = end.ok_or_else(|| fail("the sizes exceed 2^64 bytes together".to_owned()))?;
         rows.push(read);
-    }
+        Ok(())
+    })?;
+    snapshot.cut_if(cut);
     for raw in events(&rows) {
         snapshot.entry(0, &raw)?;
     }

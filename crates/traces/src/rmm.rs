@@ -45,17 +45,10 @@ pub(super) fn read(bytes: &[u8], options: &LoadOptions, room: Bytes) -> Result<V
     let names = csv::names(reader.headers().map_err(|error| csv::damaged(&error))?);
     let at = COLUMNS.map(|column| names.iter().position(|name| name == column));
     let mut log = Log { at, snapshot: Snapshot::new(options.torch_version, room), last_us: 0 };
-    let mut row = StringRecord::new();
-    while reader.read_record(&mut row).map_err(|error| csv::damaged(&error))? {
-        let line = row.position().map_or(0, ::csv::Position::line);
-        let is_last = reader.position().byte() as usize == bytes.len();
-        let is_short = row.len() < names.len() || log.cell(&row, STREAM) == Some("");
-        if is_last && is_short && !bytes.ends_with(b"\n") {
-            log.snapshot.cut(0, format!("the log ends in the middle of line {line}"));
-            break;
-        }
-        log.row(&row).map_err(|problem| TraceError::new(Position::Line(line), problem, REMEDY))?;
-    }
+    let cut = csv::each_row(&mut reader, bytes, |row, line| {
+        log.row(row).map_err(|problem| TraceError::new(Position::Line(line), problem, REMEDY))
+    })?;
+    log.snapshot.cut_if(cut);
     log.snapshot.finish()
 }
 

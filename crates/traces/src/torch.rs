@@ -292,6 +292,11 @@ impl Snapshot {
         self.cut = Some((from_device, what));
     }
 
+    /// The file was cut off if this says what is missing of a file without devices.
+    pub(super) fn cut_if(&mut self, what: Option<String>) {
+        self.cut = what.map(|what| (0, what));
+    }
+
     /// One record for every device that has entries or segments.
     pub(super) fn finish(mut self) -> Result<Vec<Records>> {
         let written_by = self.written_by();

@@ -21,7 +21,7 @@
 //! In the first form a file may also say what else a snapshot says ([`facts`]): the settings, the annotations, and
 //! what was held in the end. [`write_csv`] writes them, so that nothing is lost.
 //!
-//! A file has one device. Columns may come in any order, capitals do not matter, and columns that we do not know are
+//! A line break ends each line; without one, the last may be cut off. A file has one device. Columns may come in any order, capitals do not matter, and columns that we do not know are
 //! left out with a warning. The separator may be a comma, a semicolon or a tab, and a byte order mark may come first:
 //! so spreadsheets write tables.
 
@@ -63,14 +63,48 @@ pub(super) fn read(bytes: &[u8], options: &LoadOptions, room: Bytes) -> Result<V
     let mut reader = rows(bytes, separator(bytes, is_ours).unwrap_or(b','));
     let columns = Columns::new(reader.headers().map_err(|error| damaged(&error))?)?;
     let mut sheet = Sheet::new(columns, Snapshot::new(options.torch_version, room));
+    let cut = each_row(&mut reader, bytes, |row, line| {
+        sheet.row(row).map_err(|problem| TraceError::new(Position::Line(line), problem, REMEDY))
+    })?;
+    sheet.finish(cut)
+}
+
+/// Hands on each row of a table, with its line. If the last may have been cut off, what is missing comes back, in words:
+/// a row that lacks cells, or is wrong, is left out.
+pub(super) fn each_row(
+    reader: &mut ::csv::Reader<&[u8]>,
+    bytes: &[u8],
+    mut take: impl FnMut(&StringRecord, u64) -> Result<()>,
+) -> Result<Option<String>> {
+    let text = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
+    let columns = reader.headers().map_err(|error| damaged(&error))?.len();
     let mut row = StringRecord::new();
-    while reader.read_record(&mut row).map_err(|error| damaged(&error))? {
-        if let Err(problem) = sheet.row(&row) {
-            let line = row.position().map_or(0, ::csv::Position::line);
-            return Err(TraceError::new(Position::Line(line), problem, REMEDY));
+    loop {
+        let from = reader.position().byte() as usize;
+        let read = reader.read_record(&mut row).map_err(|error| damaged(&error));
+        if let Ok(false) = read {
+            return Ok(None);
         }
+        let line = row.position().map_or(0, ::csv::Position::line);
+        let is_last = reader.position().byte() as usize == text.len();
+        if !is_last || !is_open(&text[from..]) {
+            read?;
+            take(&row, line)?;
+            continue;
+        }
+        let is_whole = read.is_ok() && row.get(columns - 1).is_some_and(|cell| !cell.is_empty());
+        return Ok(Some(match is_whole && take(&row, line).is_ok() {
+            true => format!("no line break ends line {line}, so that it may be cut off"),
+            false => format!("the file ends in the middle of line {line}"),
+        }));
     }
-    sheet.finish()
+}
+
+/// Whether the end of a table may be a part of a row. Zeros are not what was cut off, but damage.
+fn is_open(row: &[u8]) -> bool {
+    let quotes = row.iter().filter(|&&byte| byte == b'"').count();
+    let is_ended = (row.ends_with(b"\n") || row.ends_with(b"\r")) && quotes.is_multiple_of(2);
+    !is_ended && !row.contains(&0)
 }
 
 /// The only thing that is wrong with a table of whatever shape: bytes that are no text.

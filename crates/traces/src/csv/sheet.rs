@@ -76,9 +76,10 @@ impl Sheet {
         self.snapshot.entry(0, &raw).map_err(|error| error.problem)
     }
 
-    /// Everything that the table says.
-    pub(super) fn finish(mut self) -> Result<Vec<Records>> {
+    /// Everything that the table says, and what is missing of it if it was cut off.
+    pub(super) fn finish(mut self, cut: Option<String>) -> Result<Vec<Records>> {
         self.facts.finish(&mut self.snapshot)?;
+        self.snapshot.cut_if(cut);
         let mut records = self.snapshot.finish()?;
         if let Some(first) = records.first_mut() {
             first.trims = self.trims;
