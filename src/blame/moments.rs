@@ -31,6 +31,10 @@ pub(super) fn never_out(opened: &Opened) -> InputError {
         Some(_) => {
             "memory ran out in the recording, but not with these options, as far as the recording goes"
         }
+        None if !opened.trace.unsized_failures.is_empty() => {
+            "memory ran out, but the recording does not tell what was requested; simulate a smaller device \
+             with --device-memory"
+        }
         None => "memory never ran out; simulate a smaller device with --device-memory",
     };
     InputError::at(&opened.file, problem)
@@ -71,7 +75,7 @@ impl At {
     ) -> Result<(Option<usize>, String), InputError> {
         let trace = &opened.trace;
         let wrong = |problem: String| InputError::at(&opened.file, problem);
-        let nothing = || match opened.records.entries.len() {
+        let nothing = || match opened.records.entries.len() + opened.records.left_out {
             0 => wrong("the recording has no events".to_owned()),
             _ => wrong("no entry of the recording can be used".to_owned()),
         };

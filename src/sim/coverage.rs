@@ -24,7 +24,7 @@ pub(crate) fn find(
     trace: &Trace,
     ending: Ending,
 ) -> Coverage {
-    if records.entries.is_empty() {
+    if records.entries.is_empty() && records.left_out == 0 {
         let mut gaps = vec![Gap::StateOnly];
         gaps.extend(of_file(records));
         return Coverage::new(gaps);
@@ -94,7 +94,8 @@ fn is_round(entries: usize) -> bool {
 /// The last request that failed.
 fn out_of_memory(trace: &Trace) -> Option<Gap> {
     let failed = |event: &Event| event.kind == EventKind::Attempt;
-    let at = trace.events.iter().rposition(failed)?;
+    let sized = trace.events.iter().rposition(failed);
+    let at = sized.max(trace.unsized_failures.last().copied())?;
     let served = |event: &&Event| event.kind == EventKind::Malloc;
     let (before, after) = trace.events.split_at(at);
     let count = |events: &[Event]| events.iter().filter(served).count();

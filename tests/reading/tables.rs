@@ -112,6 +112,45 @@ fn a_column_that_means_nothing_is_told_of() {
     assert!(only(b"action,addr,size,pool,time_us,stream\nalloc,1,512,,,\n").warnings.is_empty());
 }
 
+/// PyTorch records no requests of zero bytes; RMM, minimalloc and people write them.
+#[test]
+fn requests_of_zero_bytes_hold_nothing_and_leave_a_recording_complete() {
+    let run = |command: &str, table: &str| {
+        let mut run = gmlake_sim();
+        run.args([command, "-", "--device-memory", "8GiB"]).write_stdin(table.to_owned()).assert()
+    };
+    for table in [
+        "event,id,size\nalloc,none,0\nalloc,w,1GiB\nfree,none,\nfree,w,\n",
+        "action,addr,size\nalloc,0,0\nalloc,0,0\nalloc,0x700000000,1073741824\nfree,0,0\nfree,0,0\n",
+        "id,lower,upper,size\nnone,0,3,0\nw,1,4,1073741824\nnone2,2,5,0\n",
+        "Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00.0,allocate,(nil),0,0\n\
+         1,10:00:00.1,allocate,0x700000000,1073741824,0\n1,10:00:00.2,free,(nil),0,0\n",
+    ] {
+        run("fits", table).success().stdout(contains("holds at most 1 GiB"));
+        assert!(only(table.as_bytes()).warnings.is_empty(), "{table}");
+    }
+    let failed = "action,addr,size\nalloc,0x700000000,1073741824\noom,0,0\n";
+    run("fits", failed).code(3).stdout(contains("out-of-memory in step 1"));
+    let mut blame = gmlake_sim();
+    let blamed = blame.args(["blame", "-", "--at", "oom"]).write_stdin(failed).assert().code(2);
+    blamed.stderr(contains("memory ran out, but the recording does not tell what was requested"));
+}
+
+/// Its program requested something, if the tool that wrote the file did not note how much.
+#[test]
+fn a_block_in_use_for_a_request_of_zero_bytes_was_requested_as_it_is() {
+    let block = |size: u64, state: &str| {
+        format!("{{\"size\": {size}, \"requested_size\": 0, \"state\": \"{state}\"}}")
+    };
+    let blocks = [(4096, "active_allocated"), (0, "active_allocated"), (2_093_056, "inactive")];
+    let blocks = blocks.map(|(size, state)| block(size, state)).join(",");
+    let segment = format!("{{\"address\": 8192, \"total_size\": 2097152, \"blocks\": [{blocks}]}}");
+    let text = format!("{{\"segments\": [{segment}], \"device_traces\": [[]]}}");
+    let mut compare = gmlake_sim();
+    let compared = compare.args(["compare", "-"]).write_stdin(text).assert().success();
+    compared.stdout(contains(">= 4 KiB"));
+}
+
 /// A snapshot whose segments have less room than what lives in them, as test generators make them.
 fn made_up() -> String {
     let entries: Vec<String> = (0..50_u64)

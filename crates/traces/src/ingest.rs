@@ -24,6 +24,11 @@ use gmlake_core::units::Bytes;
 /// Sizes above this are no requests, but damage: 2^47 bytes are the whole address space of a process.
 const ABSURD_SIZE: Bytes = 1 << 47;
 
+/// Whether a program may request so many bytes.
+pub(super) fn is_request(size: Bytes) -> bool {
+    (1..=ABSURD_SIZE).contains(&size)
+}
+
 /// Turns the records of one device into a trace.
 pub fn ingest(records: &Records, labels: &Labels) -> Trace {
     let mut ingest = Ingest::new(records, labels);
@@ -70,7 +75,7 @@ impl<'a> Ingest<'a> {
     }
 
     fn start_blocks(&mut self, start: &[StartBlock]) {
-        for block in start {
+        for block in start.iter().filter(|block| is_request(block.requested)) {
             let alloc = self.next_alloc();
             let live = Live {
                 alloc,
@@ -84,8 +89,9 @@ impl<'a> Ingest<'a> {
             self.push(EventKind::Malloc, &live);
         }
         for block in start.iter().filter(|block| block.is_pending) {
-            let live = self.live[&block.address];
-            self.push(EventKind::FreeRequested, &live);
+            if let Some(live) = self.live.get(&block.address).copied() {
+                self.push(EventKind::FreeRequested, &live);
+            }
         }
         self.trace.start_events = self.trace.events.len();
         if let Some(first) = start.first() {
@@ -103,12 +109,16 @@ impl<'a> Ingest<'a> {
         trims.sort_by_key(|&(at, _)| at);
         let mut trims = trims.into_iter().peekable();
         let mut pools = labels.pools.iter().peekable();
+        let mut failures = self.records.unsized_failures.iter().peekable();
         let mut index = 0;
         while index < entries.len() {
             let entry = entries[index];
             self.last_us = self.last_us.max(entry.time_us.saturating_sub(self.origin_us));
             while let Some((_, pool)) = trims.next_if(|&(at, _)| at == index) {
                 self.push_other(EventKind::Trim, 0, StreamId(0), pool);
+            }
+            while failures.next_if(|&&at| at == index).is_some() {
+                self.fail_unsized(index);
             }
             let labelled = pools.next_if(|&&(at, _)| at == index).map(|&(_, pool)| pool);
             let is_fused = completes(&entry, entries.get(index + 1));
@@ -125,6 +135,13 @@ impl<'a> Ingest<'a> {
         for (_, pool) in trims {
             self.push_other(EventKind::Trim, 0, StreamId(0), pool);
         }
+        failures.for_each(|&at| self.fail_unsized(at));
+    }
+
+    /// Memory ran out before this entry, for a request whose size the file does not tell.
+    fn fail_unsized(&mut self, index: usize) {
+        self.trace.unsized_failures.push(self.trace.events.len());
+        self.note(WarningKind::UnsizedFailure, || format!("before entry {index}"));
     }
 
     fn alloc(&mut self, index: usize, entry: &Entry, pool: PoolId) {
@@ -191,13 +208,11 @@ impl<'a> Ingest<'a> {
     }
 
     fn is_absurd(&mut self, index: usize, entry: &Entry) -> bool {
-        let kind = match entry.size {
-            0 => WarningKind::ZeroSize,
-            1..=ABSURD_SIZE => return false,
-            _ => WarningKind::AbsurdSize,
-        };
-        self.warn(kind, index, entry);
-        true
+        let is_absurd = !is_request(entry.size);
+        if is_absurd {
+            self.warn(WarningKind::AbsurdSize, index, entry);
+        }
+        is_absurd
     }
 
     fn next_alloc(&mut self) -> AllocId {
@@ -218,13 +233,19 @@ impl<'a> Ingest<'a> {
     }
 
     fn warn(&mut self, kind: WarningKind, index: usize, entry: &Entry) {
+        self.note(kind, || {
+            let name = entry.action.name();
+            format!("entry {index}: {name} of {} bytes at {:#x}", entry.size, entry.addr)
+        });
+    }
+
+    /// Counts what had to be assumed; the first time with where it was.
+    fn note(&mut self, kind: WarningKind, first: impl FnOnce() -> String) {
         if let Some(warning) = self.trace.warnings.iter_mut().find(|w| w.kind == kind) {
             warning.count += 1;
             return;
         }
-        let name = entry.action.name();
-        let first = format!("entry {index}: {name} of {} bytes at {:#x}", entry.size, entry.addr);
-        self.trace.warnings.push(Warning { kind, count: 1, first });
+        self.trace.warnings.push(Warning { kind, count: 1, first: first() });
     }
 
     /// Whether something had to be assumed so far: otherwise each request, free and failure is an event.

@@ -15,6 +15,7 @@ mod chrome;
 mod coverage;
 mod csv;
 mod draft;
+mod empty;
 mod error;
 mod format;
 mod if_object;

@@ -26,7 +26,7 @@ use super::both::halves;
 use super::format::TraceFormat;
 use super::options::LoadOptions;
 use super::room::{self, MAX_RATIO};
-use super::{Position, Records, Result, TraceError, several, text, wrapped};
+use super::{Position, Records, Result, TraceError, empty, several, text, wrapped};
 use gmlake_core::units::{Bytes, Count, Grouped, MIB, Size};
 
 /// Reads a file in any of our formats, plain or compressed: one [`Records`] for each device that has entries or
@@ -55,8 +55,8 @@ pub fn unpack(bytes: &[u8], options: &LoadOptions) -> Result<Vec<u8>> {
     Ok(Input::from_bytes(bytes, options)?.bytes().to_vec())
 }
 
-/// The records of `device`, or of the only device with entries. If no device has entries, but some have segments, it is
-/// one of those: a state without a history.
+/// The records of `device`, or of the only device with entries, without requests that hold nothing. If no device has
+/// entries, but some have segments, it is one of those: a state without a history.
 ///
 /// # Errors
 /// If there are no entries and no segments at all, none of that device, or several devices have some and none was
@@ -82,7 +82,7 @@ pub fn choose_device(records: Vec<Records>, device: Option<u32>, path: &Path) ->
         None => (recorded.len() == 1).then_some(0),
     };
     match (found, device) {
-        (Some(place), _) => Ok(recorded.swap_remove(place)),
+        (Some(place), _) => Ok(empty::without(recorded.swap_remove(place))),
         (None, Some(wanted)) => {
             let problem =
                 format!("no {} of device {wanted}, only of {}", what(&recorded), list(&recorded));

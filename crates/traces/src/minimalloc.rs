@@ -68,7 +68,7 @@ pub(super) fn read(bytes: &[u8], options: &LoadOptions, room: Bytes) -> Result<V
         let fail = |problem: String| TraceError::new(Position::Line(line), problem, REMEDY);
         snapshot.spend(3 * size_of::<Row>() as Bytes)?;
         let read = columns.row(row, next).map_err(fail)?;
-        let end = next.checked_add(read.size.next_multiple_of(SPACING));
+        let end = next.checked_add(read.size.max(1).next_multiple_of(SPACING));
         next = end.ok_or_else(|| fail("the sizes exceed 2^64 bytes together".to_owned()))?;
         rows.push(read);
         Ok(())

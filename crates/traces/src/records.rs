@@ -52,6 +52,10 @@ pub struct Records {
     pub unknown_actions: u64,
     /// Entries before which the file says that the program emptied its cache, ascending. PyTorch does not record this.
     pub trims: Vec<usize>,
+    /// Entries of no bytes, which are not among `entries` any more.
+    pub left_out: usize,
+    /// Entries before which memory ran out, ascending, where the file does not tell what was requested.
+    pub unsized_failures: Vec<usize>,
     /// What is missing of a file that was cut off, in words: `the file ends in entry 12,345 of device 0`. The final
     /// state is then not that after the last entry.
     pub cut_off: Option<String>,

@@ -452,7 +452,7 @@ fn place_blocks(start: u64, raw: &[RawBlock]) -> Result<PlacedBlocks> {
     let fail = |problem: String| TraceError::new(Position::File, problem, remedy);
     let (mut blocks, mut stacks) = (Vec::with_capacity(raw.len()), Vec::new());
     let mut end = start;
-    for block in raw {
+    for block in raw.iter().filter(|block| block.size > 0) {
         plausible(block.size)?;
         let address = block.address.unwrap_or(end);
         if address < end {
@@ -468,7 +468,7 @@ fn place_blocks(start: u64, raw: &[RawBlock]) -> Result<PlacedBlocks> {
         end = stop.ok_or_else(|| fail(format!("block at {address:#x} is {} bytes", block.size)))?;
         let fallback = if block.state == BlockState::Inactive { 0 } else { block.size };
         let (size, state) = (block.size, block.state);
-        let requested = block.requested.unwrap_or(fallback);
+        let requested = block.requested.filter(|&bytes| bytes > 0).unwrap_or(fallback);
         blocks.push(SegmentBlock { address, size, requested, state });
         if block.stack != Entry::NO_STACK && state != BlockState::Inactive {
             stacks.push((address, block.stack));

@@ -142,8 +142,8 @@ fn in_same_memory(refusal: &Refusal) -> String {
         return too_much(refusal, needed, memory);
     }
     if refusal.memory_bytes.is_none() && refusal.served_by.is_empty() {
-        return "How much memory there was is not recorded, so what would have served the request is \
-                unknown: give --device-memory SIZE."
+        return "How much memory there was is not recorded, so what would have served the request \
+                is unknown: give --device-memory SIZE."
             .to_owned();
     }
     let memory = memory_in_words(refusal);

@@ -61,6 +61,8 @@ pub struct Trace {
     pub alloc_stacks: Vec<u32>,
     /// Event and stack of each request that failed in the recording and has one, ascending.
     pub attempt_stacks: Vec<(usize, u32)>,
+    /// Events before which memory ran out, ascending, where the file does not tell what was requested.
+    pub unsized_failures: Vec<usize>,
     /// Training steps in order, if they were found; see [`crate::program`].
     pub steps: Vec<Step>,
     /// The allocator settings that the program ran with, if known.

@@ -26,10 +26,10 @@ pub enum WarningKind {
     UnknownAction,
     /// A key of a snapshot, or of its settings, that no version of PyTorch up to 2.15 writes.
     UnknownKey,
-    /// A size of zero; the entry was left out.
-    ZeroSize,
-    /// A size above 2^47 bytes; the entry was left out.
+    /// A size of zero or above 2^47 bytes; the entry was left out.
     AbsurdSize,
+    /// An out-of-memory without the size of its request.
+    UnsizedFailure,
     /// The configuration text of the recorded allocator is not understood.
     Settings,
     /// A column of a table that we do not know.
@@ -58,8 +58,8 @@ impl WarningKind {
             }
             Self::UnknownAction => "entry of an unknown kind: ignored",
             Self::UnknownKey => "key that we do not know: ignored",
-            Self::ZeroSize => "size of zero: entry ignored",
             Self::AbsurdSize => "size beyond any GPU: entry ignored",
+            Self::UnsizedFailure => "out-of-memory without a size: what was requested is unknown",
             Self::Settings => {
                 "recorded allocator settings not understood: options that only they name are defaults"
             }

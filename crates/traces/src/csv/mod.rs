@@ -21,9 +21,9 @@
 //! In the first form a file may also say what else a snapshot says ([`facts`]): the settings, the annotations, and
 //! what was held in the end. [`write_csv`] writes them, so that nothing is lost.
 //!
-//! A line break ends each line; without one, the last may be cut off. A file has one device. Columns may come in any order, capitals do not matter, and columns that we do not know are
-//! left out with a warning. The separator may be a comma, a semicolon or a tab, and a byte order mark may come first:
-//! so spreadsheets write tables.
+//! A line break ends each line; without one, the last may be cut off. A file has one device. Columns may come in any
+//! order, capitals do not matter, and columns that we do not know are left out with a warning. The separator may be a
+//! comma, a semicolon or a tab, and a byte order mark may come first: so spreadsheets write tables.
 
 mod columns;
 mod facts;
@@ -69,8 +69,8 @@ pub(super) fn read(bytes: &[u8], options: &LoadOptions, room: Bytes) -> Result<V
     sheet.finish(cut)
 }
 
-/// Hands on each row of a table, with its line. If the last may have been cut off, what is missing comes back, in words:
-/// a row that lacks cells, or is wrong, is left out.
+/// Hands on each row of a table, with its line. If the last may have been cut off, what is missing comes back, in
+/// words: a row that lacks cells, or is wrong, is left out.
 pub(super) fn each_row(
     reader: &mut ::csv::Reader<&[u8]>,
     bytes: &[u8],

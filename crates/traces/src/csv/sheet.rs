@@ -113,7 +113,7 @@ impl Sheet {
                 let size = size.ok_or_else(|| format!("alloc of {id:?} without a size"))?;
                 let size = parse_size(size).map_err(|error| error.to_string())?;
                 let addr = self.next_addr;
-                let end = addr.checked_add(size.next_multiple_of(NAME_SPACING));
+                let end = addr.checked_add(size.max(1).next_multiple_of(NAME_SPACING));
                 self.next_addr = end.ok_or("the sizes exceed 2^64 bytes together")?;
                 if self.live.insert(id.to_owned(), (addr, size)).is_some() {
                     return Err(format!("{id:?} is live already: free it first"));
