@@ -105,8 +105,8 @@ fn the_commands_take_a_log_of_rmm() {
 
 const BY_HAND: &str = "event,id,size\nalloc,a,4096\nalloc,b,1MiB\nfree,a,\nempty_cache,,\n\
                        \"alloc\",\"c\u{fc}\n\",\"8192\"\n";
-const RECORDED: &str = "action,addr,size,stream,time_us\nalloc,0x100,4096,0,1\nalloc,0x2000,8192,7,2\n\
-                        free,0x100,4096,0,3\nalloc,0x100,512,0,4\n";
+const RECORDED: &str = "action,addr,size,stream,time_us\nalloc,0x100,4096,0,1\n\
+                        alloc,0x2000,8192,7,2\nfree,0x100,4096,0,3\nalloc,0x100,512,0,4\n";
 const LIFETIMES: &str = "id,lower,upper,size\na,0,3,4096\nb,1,4,8192\nc,2,5,512\n";
 
 /// Cut at any byte: the part of the table is called a part, unless it ends where a line does.
