@@ -151,6 +151,25 @@ fn a_block_in_use_for_a_request_of_zero_bytes_was_requested_as_it_is() {
     compared.stdout(contains(">= 4 KiB"));
 }
 
+/// A clock may be set while a job runs, or a script write nonsense.
+#[test]
+fn times_beyond_any_job_are_no_panic() {
+    let most = u64::MAX;
+    for [first, second] in [[0, most], [most, 0], [1 << 62, most], [0, 1 << 53]] {
+        let table = format!(
+            "action,addr,size,stream,time_us\nalloc,0x700000000,4096,0,{first}\n\
+             free,0x700000000,4096,0,{second}\nalloc,0x700000000,8192,0,{most}\n"
+        );
+        for command in [
+            &["compare", "-", "--allocators", "caching,lake,cuda-async", "--profile", "h200"][..],
+            &["inspect", "-"],
+            &["export", "-", "--out", "-", "--format", "perfetto"],
+        ] {
+            gmlake_sim().args(command).write_stdin(table.clone()).assert().success();
+        }
+    }
+}
+
 /// A snapshot whose segments have less room than what lives in them, as test generators make them.
 fn made_up() -> String {
     let entries: Vec<String> = (0..50_u64)

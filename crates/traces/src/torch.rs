@@ -81,6 +81,7 @@ impl RawEntry {
     fn with(&self, action: Action) -> Entry {
         let RawEntry { addr, size, time_us, stack, stream, pool, .. } = *self;
         let (stream, pool) = (StreamId(stream), PoolId(pool));
+        let time_us = time_us.min(Entry::LATEST_US);
         Entry { addr, size, time_us, stack, stream, action, pool }
     }
 }
@@ -281,7 +282,8 @@ impl Snapshot {
     }
 
     /// Adds an annotation.
-    pub(super) fn annotation(&mut self, device: u32, annotation: Annotation) -> Result<()> {
+    pub(super) fn annotation(&mut self, device: u32, mut annotation: Annotation) -> Result<()> {
+        annotation.time_us = annotation.time_us.min(Entry::LATEST_US);
         self.spend(HEAD + annotation.name.len() as Bytes)?;
         self.device(device)?.records.annotations.push(annotation);
         Ok(())

@@ -184,16 +184,16 @@ impl<T> PerCall<T> {
 }
 
 impl PerCall<u64> {
-    /// The sum over all calls.
+    /// The sum over all calls, or the largest number.
     pub fn total(&self) -> u64 {
-        self.rows().map(|(_, value)| value).sum()
+        self.rows().fold(0, |sum, (_, &value)| sum.saturating_add(value))
     }
 }
 
 impl AddAssign for PerCall<u64> {
     fn add_assign(&mut self, other: Self) {
         for call in Call::ALL {
-            self[call] += other[call];
+            self[call] = self[call].saturating_add(other[call]);
         }
     }
 }

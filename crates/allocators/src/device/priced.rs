@@ -37,13 +37,19 @@ impl Priced {
 
     /// Now, on the clock by which memory is zeroed.
     fn now(&self) -> f64 {
-        (self.elapsed_ns + self.bill.nanos.total()) as f64
+        self.elapsed_ns.saturating_add(self.bill.nanos.total()) as f64
     }
 
     /// Waits for clean memory.
     fn take(&mut self, call: Call, size: Bytes) {
         let wait = self.zeroing.take(size, self.now());
-        self.bill.nanos[call] += wait.round() as u64;
+        self.add(call, wait, 1);
+    }
+
+    /// Charges so many times a price. The most that there is is more than 500 years.
+    fn add(&mut self, call: Call, price: f64, count: u64) {
+        let nanos = &mut self.bill.nanos[call];
+        *nanos = nanos.saturating_add((price.round() as u64).saturating_mul(count));
     }
 
     fn give(&mut self, size: Bytes) {
@@ -57,7 +63,7 @@ impl Priced {
             self.bill.stream_waits += count;
             price += profile.stream_wait_ns;
         }
-        self.bill.nanos[call] += price.round() as u64 * count;
+        self.add(call, price, count);
     }
 }
 
@@ -77,7 +83,7 @@ impl Watch for Priced {
 
     #[inline]
     fn elapsed(&mut self, ns: u64) {
-        self.elapsed_ns += ns;
+        self.elapsed_ns = self.elapsed_ns.saturating_add(ns);
     }
 }
 
@@ -135,6 +141,30 @@ mod tests {
         assert_eq!(gpu.watch.bill.nanos.mem_free, 12 + 7_000_000);
         assert_eq!(gpu.watch.bill.stream_waits, 1);
         assert_eq!(gpu.watch.bill.nanos.total(), 281 + 121 + 2 + 7_000_012);
+    }
+
+    /// The largest prices that a profile may have, of the largest calls, over and over.
+    #[test]
+    fn a_bill_never_overflows() {
+        let mut profile = Profile::default();
+        let most = 1e12;
+        for call in Call::ALL {
+            let line = Line {
+                per_call_ns: most,
+                per_handle_ns: most,
+                per_mib_ns: most,
+                ..Line::default()
+            };
+            profile.calls[call] = vec![line];
+        }
+        (profile.stream_wait_ns, profile.zeroing_ns_per_mib) = (most, most);
+        let mut gpu = Watched::new(SimDevice::new(1 << 50), Priced::new(Some(profile)));
+        for _ in 0..100 {
+            let block = gpu.malloc(1 << 49).unwrap();
+            gpu.watch.elapsed(u64::MAX / 4);
+            gpu.free(block);
+        }
+        assert_eq!(gpu.watch.bill.nanos.total(), u64::MAX);
     }
 
     #[test]

@@ -93,6 +93,9 @@ pub enum ProfileError {
     Content(String),
 }
 
+/// No driver call takes longer than 1,000 seconds.
+const MOST_NS: f64 = 1e12;
+
 /// Name and content of each profile that comes with this program.
 const BUILT_IN: [(&str, &str); 3] = [
     ("h200", include_str!("profiles/h200.json")),
@@ -131,7 +134,7 @@ impl Profile {
     /// Reads a profile from JSON.
     ///
     /// # Errors
-    /// If it is not JSON, lacks a call, or holds a price that is negative or not a number.
+    /// If it is not JSON, lacks a call, or holds a price that is negative, or that no driver takes.
     pub fn from_json(text: &str) -> Result<Self, ProfileError> {
         let profile: Self = serde_json::from_str(text).map_err(|error| {
             let (line, column) = (error.line(), error.column());
@@ -147,9 +150,9 @@ impl Profile {
             ("zeroing_ns_per_mib", profile.zeroing_ns_per_mib),
             ("probe_ns", profile.probe_ns),
         ];
-        let is_wrong = |(_, price): &(&str, f64)| !price.is_finite() || *price < 0.0;
-        if let Some((name, _)) = of_calls.chain(others).find(is_wrong) {
-            let problem = format!("price of {name} is negative or not a number");
+        let is_wrong = |(_, price): &(&str, f64)| !(0.0..=MOST_NS).contains(price);
+        if let Some((name, price)) = of_calls.chain(others).find(is_wrong) {
+            let problem = format!("price of {name} is {price:e}; expected 0 to {MOST_NS:e} ns");
             return Err(ProfileError::Content(problem));
         }
         Ok(profile)
@@ -207,7 +210,9 @@ mod tests {
             "\"per_call_ns\": -",
             1,
         );
-        for text in ["", "{}", "{\"name\": 3}", negative.as_str()] {
+        let huge =
+            negative.replacen("\"per_call_ns\": -", "\"per_call_ns\": 1e13, \"per_mib_ns\": ", 1);
+        for text in ["", "{}", "{\"name\": 3}", negative.as_str(), huge.as_str()] {
             let error = Profile::from_json(text).unwrap_err().to_string();
             assert!(error.starts_with("not a device profile: ") && !error.contains('\n'));
         }

@@ -87,6 +87,9 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// The year 2255 in microseconds since 1970: a clock that says more is wrong. As many nanoseconds are a number, too.
+    pub const LATEST_US: u64 = 1 << 53;
+
     /// The entry was recorded without a call stack, or stacks were skipped.
     pub const NO_STACK: u32 = u32::MAX;
 }
