@@ -132,6 +132,8 @@ impl Watch for Timed {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::device::{Device, SimDevice, Watched};
     use gmlake_core::units::MIB;
@@ -149,6 +151,23 @@ mod tests {
         }
         assert_eq!(histogram.total_ns, sorted.iter().sum::<u64>());
         assert_eq!(Histogram::default().quantile(0.5), None);
+    }
+
+    proptest! {
+        /// One to three calls are enough for every quantile.
+        #[test]
+        fn quantiles_are_there_and_in_order(
+            times in prop::collection::vec((1_u64..5, 0_u64..1 << 40), 1..4),
+        ) {
+            let mut histogram = Histogram::default();
+            times.iter().for_each(|&(count, total_ns)| histogram.record(count, total_ns));
+            let each = || times.iter().map(|(count, total_ns)| total_ns / count);
+            let [p1, p50, p90, p99, all] =
+                [0.01, 0.5, 0.9, 0.99, 1.0].map(|q| histogram.quantile(q).expect("there are calls"));
+            prop_assert!(p1 <= p50 && p50 <= p90 && p90 <= p99 && p99 <= all);
+            prop_assert_eq!(Some(all), each().max());
+            prop_assert!(each().any(|ns| ns <= p1 && p1 as f64 <= ns as f64 * 1.04));
+        }
     }
 
     #[test]

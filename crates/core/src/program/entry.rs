@@ -87,7 +87,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The year 2255 in microseconds since 1970: a clock that says more is wrong. As many nanoseconds are a number, too.
+    /// The year 2255 in microseconds since 1970: a clock that says more is wrong. In nanoseconds it is a number, too.
     pub const LATEST_US: u64 = 1 << 53;
 
     /// The entry was recorded without a call stack, or stacks were skipped.
