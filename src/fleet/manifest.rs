@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::reading::{self, Record};
 use crate::input_error::InputError;
+use crate::printable::printable;
 
 /// A line of a manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -44,7 +45,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<Line>, InputError> {
             Err(rank) => return fail(format!("{rank:?} is not the number of a rank")),
         };
         let path = if file.contains("://") { file.into() } else { folder.join(file) };
-        Ok(Line { path, job: text(others[0]), date: text(others[1]), rank })
+        let job = text(others[0]).map(|job| printable(&job).into_owned());
+        Ok(Line { path, job, date: text(others[1]), rank })
     };
     rows.iter().enumerate().map(line).collect()
 }

@@ -24,6 +24,8 @@ use anstyle::Style;
 use terminal_size::{Width, terminal_size_of};
 use unicode_width::UnicodeWidthStr;
 
+use crate::printable::printable;
+
 /// A table below this width is written row under row, if it does not fit as it is.
 pub(crate) const NARROW: usize = 80;
 
@@ -61,7 +63,9 @@ fn has_utf8() -> bool {
 
 /// A table with a heading, its first column to the left and the others to the right, as wide as there is room.
 pub fn plain(heading: Vec<String>, rows: Vec<Vec<String>>, look: Look) -> String {
-    let cells = |row: Vec<String>| row.into_iter().map(Cell::plain).collect();
+    // Names come from files.
+    let cell = |text: String| Cell::plain(printable(&text).into_owned());
+    let cells = |row: Vec<String>| row.into_iter().map(cell).collect();
     let dispensable: Vec<usize> = (1..heading.len()).rev().collect();
     fitted(&heading, rows.into_iter().map(cells).collect(), &dispensable, look)
 }

@@ -93,3 +93,52 @@ fn every_word_of_the_page_can_be_read() {
         }
     }
 }
+
+/// Line ends and escape sequences in names of files, jobs and call stacks.
+#[test]
+fn a_name_is_shown_on_one_line_whatever_is_in_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str, to: &str| {
+        let to = folder.path().join(to);
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join(name), to).unwrap();
+    };
+    put("tests/data/by_hand.csv", "a\nBROKEN\u{1b}[2J.csv");
+    put("traces/streams.pickle.xz", "j\nBROKEN/rank0.pickle.xz");
+    fs::write(
+        folder.path().join("m.csv"),
+        "path,job\n\"j\nBROKEN/rank0.pickle.xz\",\"b\nBROKEN\"\n",
+    )
+    .unwrap();
+    let (file, job) = ("a\nBROKEN\u{1b}[2J.csv", "j\nBROKEN");
+    let none = "no\nBROKEN";
+    let commands: [(&[&str], Option<i32>); 17] = [
+        (&["compare", file], Some(0)),
+        (&["compare", job, "--job", "--allocators", "caching"], Some(0)),
+        (&["plan", file], Some(0)),
+        (&["fits", file, "--device-memory", "80GiB"], Some(0)),
+        (&["tune", file], Some(1)),
+        (&["sweep", file, "--set", "gmlake.fragment_limit=2MiB,4MiB"], Some(0)),
+        (&["inspect", file], Some(0)),
+        (&["blame", file], Some(0)),
+        (&["diff", file, file], Some(0)),
+        (&["verify", file], Some(2)),
+        (&["report", file, "--out", "p\nBROKEN.html"], Some(0)),
+        (&["fleet", "--manifest", "m.csv", "--out", "f\nBROKEN"], Some(0)),
+        (&["fleet", "report", "f\nBROKEN"], Some(0)),
+        (&["compare", none], Some(2)),
+        (&["fleet", "report", none], Some(2)),
+        (&["compare", file, "--export-csv", "no\nBROKEN/a.csv"], Some(2)),
+        (&["compare", file, "--plugin", none], Some(2)),
+    ];
+    for (command, code) in commands {
+        let done = gmlake_sim().current_dir(&folder).args(command).output().unwrap();
+        assert_eq!(done.status.code(), code, "{command:?}: {done:?}");
+        for text in [done.stdout, done.stderr].map(|text| String::from_utf8(text).unwrap()) {
+            let is_broken = text.lines().any(|line| line.trim_start().starts_with("BROKEN"));
+            assert!(!is_broken && !text.contains('\u{1b}'), "{command:?}: {text}");
+        }
+    }
+    let shown = gmlake_sim().current_dir(&folder).args(["compare", file]).assert().success();
+    shown.stdout(contains("a\\nBROKEN\\u{1b}[2J.csv"));
+}

@@ -11,7 +11,6 @@ mod prices;
 mod run;
 mod show;
 
-use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -35,7 +34,7 @@ fn main() -> ExitCode {
         Err(error) if !error.use_stderr() => error.exit(),
         Err(error) => {
             let line = usage_error(&error.to_string());
-            let _ = writeln!(io::stderr(), "gmlake-replay: {line}; see 'gmlake-replay --help'");
+            show::complain(&format!("{line}; see 'gmlake-replay --help'"));
             return ExitCode::from(2);
         }
     };
@@ -49,13 +48,13 @@ fn main() -> ExitCode {
         }
     };
     if let Err(error) = ctrlc::set_handler(handler) {
-        eprintln!("gmlake-replay: Ctrl-C will lose the results of the current run: {error}");
+        show::complain(&format!("Ctrl-C will lose the results of the current run: {error}"));
     }
     match overwrite::refuse(&matches).and_then(|()| run_command(args.command(), &stop)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            let _ = writeln!(io::stderr(), "gmlake-replay: {error:#}");
+            show::complain(&format!("{error:#}"));
             ExitCode::from(2)
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use gmlake::cuda::{Coverage, Gpu};
 use gmlake::device::Profile;
+use gmlake::remote;
 use gmlake::replay::{Pace, Plan, ReplaySummary, replay, scaled};
 use gmlake::sim::{self, Choice, choose_with};
 use gmlake::trace::{LoadOptions, Trace};
@@ -58,11 +59,11 @@ impl Runs<'_> {
             let first = self.done.len();
             for choice in &self.choices {
                 let runs = repeat(&trace, choice, &self.plan, args.repeat, self.stop);
-                let place = || format!("{}: {}", file.display(), choice.spec.name);
+                let place = || format!("{}: {}", remote::shown(file), choice.spec.name);
                 let runs = runs.with_context(place)?;
                 is_clean &= runs.len() == args.repeat as usize;
                 let Some(mut summary) = ReplaySummary::median(runs) else { break };
-                summary.file = file.display().to_string();
+                summary.file = remote::shown(file);
                 is_clean &= summary.is_clean();
                 calls.write(&summary)?;
                 show::run(&screen, &summary)?;
@@ -123,7 +124,7 @@ fn open(path: &Path, args: &RunArgs) -> Result<Trace> {
     };
     let opened = sim::open(path, &options)?;
     for warning in &opened.trace.warnings {
-        eprintln!("gmlake-replay: {}: {warning}", path.display());
+        show::complain(&format!("{}: {warning}", remote::shown(path)));
     }
     let is_whole = args.scale == 1.0;
     Ok(if is_whole { opened.trace } else { scaled(&opened.trace, args.scale) })

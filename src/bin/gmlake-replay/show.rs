@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use gmlake::printable::printable;
+use gmlake::printable::{printable, printable_lines};
 use gmlake::replay::{ReplaySummary, StepReplay};
 use gmlake::report::table::plain;
 use gmlake::report::{Look, is_stdout, stdout, wrapped};
@@ -26,16 +26,25 @@ impl Screen {
     /// Shows lines, folded to the width of the terminal.
     pub(crate) fn say(&self, text: &str) -> io::Result<()> {
         let width = self.look.width.map_or(usize::MAX, usize::from);
-        if self.is_taken { Ok(()) } else { writeln!(stdout(), "{}", wrapped(text, width)) }
+        if self.is_taken {
+            Ok(())
+        } else {
+            writeln!(stdout(), "{}", printable_lines(&wrapped(text, width)))
+        }
     }
 
     /// Shows a table, as wide as the terminal, and an empty line. The first row is the heading.
     pub(crate) fn table(&self, rows: Vec<Vec<String>>) -> io::Result<()> {
-        let one_line = |row: Vec<String>| row.iter().map(|cell| printable(cell).into()).collect();
-        let mut rows = rows.into_iter().map(one_line);
+        let mut rows = rows.into_iter();
         let heading = rows.next().unwrap_or_default();
         self.say(&(plain(heading, rows.collect(), self.look) + "\n"))
     }
+}
+
+/// Prints a line to standard error, after the program's name.
+pub(crate) fn complain(text: &str) {
+    // If this fails, there is nowhere to report it.
+    let _ = writeln!(io::stderr(), "gmlake-replay: {}", printable(text));
 }
 
 /// Cells of a row.
@@ -132,8 +141,8 @@ fn findings(summary: &ReplaySummary) -> Vec<String> {
     lines
 }
 
-/// All allocators of one file side by side. What an answer turns on comes first: the last columns are left out where the
-/// terminal is narrow.
+/// All allocators of one file side by side. What an answer turns on comes first: where the terminal is narrow, the last
+/// columns are left out.
 pub(crate) fn overview(screen: &Screen, summaries: &[ReplaySummary]) -> io::Result<()> {
     let Some(first) = summaries.first() else { return Ok(()) };
     screen.say(&format!("{}, profile {}", first.file, first.profile))?;

@@ -8,6 +8,7 @@ use gmlake::allocator::{ALL, Role};
 use gmlake::bench::{self, Bench, Set, Submission, chart, show};
 use gmlake::device::Profile;
 use gmlake::page::bench_page;
+use gmlake::remote::shown;
 use gmlake::report::{Export, section};
 use gmlake::sim::{Choice, RunCount, choose_with};
 use gmlake::units::Count;
@@ -106,7 +107,7 @@ fn check(args: &BenchArgs, file: &Path, json: bool) -> anyhow::Result<Answer> {
         });
         terminal::print(&format!(
             "{}: reproduces: {} of {} on {} of the {} of the set {}{}",
-            file.display(),
+            shown(file),
             Count(figures as u64, "row"),
             Count(names.len() as u64, "allocator"),
             set.traces.len(),
@@ -122,7 +123,7 @@ fn check(args: &BenchArgs, file: &Path, json: bool) -> anyhow::Result<Answer> {
         let lines: Vec<String> = differences.iter().take(NAMED).map(one).collect();
         let count = Count(differences.len() as u64, "figure");
         let verb = if differences.len() == 1 { "differs" } else { "differ" };
-        let head = format!("{}: does not reproduce: {count} {verb}", file.display());
+        let head = format!("{}: does not reproduce: {count} {verb}", shown(file));
         terminal::print(&format!("{head}\n{}", lines.join("\n")))?;
     }
     Ok(if differences.is_empty() { Answer::Yes } else { Answer::No })

@@ -105,7 +105,7 @@ fn tell(args: &FleetArgs, recordings: usize, outcome: &Outcome, json: bool) -> a
         0 => String::new(),
         count => format!(", {} of them done before", Grouped(count as u64)),
     };
-    let (count, out) = (Count(recordings as u64, "recording"), out.display());
+    let (count, out) = (Count(recordings as u64, "recording"), shown(&out));
     terminal::print(&format!("{count}{before}: {out}/runs, {out}/ranks"))?;
     if outcome.errors > 0 {
         terminal::print_line(&format!(

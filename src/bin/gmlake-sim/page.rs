@@ -6,6 +6,7 @@ use anyhow::ensure;
 use gmlake::blame::{By, Diff, diff};
 use gmlake::device::Profile;
 use gmlake::page::Page;
+use gmlake::remote::shown;
 use gmlake::report::Export;
 use gmlake::sim::{Choices, open};
 
@@ -38,7 +39,7 @@ pub(crate) fn main(args: &ReportArgs, json: bool) -> anyhow::Result<Answer> {
         compare::print_json("report", &comparisons)?;
     } else if !is_stdout {
         let verdicts: Vec<_> = comparisons.iter().map(gmlake::compare::show::verdict).collect();
-        terminal::print(&format!("{}\n{}", verdicts.join("\n"), args.out.display()))?;
+        terminal::print(&format!("{}\n{}", verdicts.join("\n"), shown(&args.out)))?;
     }
     Ok(if is_complete { Answer::Yes } else { Answer::Incomplete })
 }

@@ -4,7 +4,7 @@ use std::env;
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 
-use gmlake::printable::printable_lines;
+use gmlake::printable::{printable, printable_lines};
 use gmlake::report::{Look, ReportError, stdout, wrapped, write_answer};
 use gmlake::sim::Opened;
 use serde::Serialize;
@@ -57,8 +57,8 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
 /// Prints a line to standard error, after the program's name.
 pub(crate) fn print_line(text: &str) {
     // If this fails, there is nowhere to report it.
-    let _ =
-        bar::without_bar(|| writeln!(io::stderr().lock(), "gmlake-sim: {}", printable_lines(text)));
+    let line = printable(text);
+    let _ = bar::without_bar(|| writeln!(io::stderr().lock(), "gmlake-sim: {line}"));
 }
 
 /// Prints an error as a line to standard error, and where it is explained.
