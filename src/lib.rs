@@ -40,9 +40,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub use ::{
-    gmlake_cuda as cuda, gmlake_plugin as plugin, gmlake_remote as remote, gmlake_traces as trace,
-};
+pub use ::{gmlake_cuda as cuda, gmlake_plugin as plugin, gmlake_traces as trace};
 pub use gmlake_allocators::{allocator, device, drive, simulation};
 pub use gmlake_core::{alloc_conf, beside, input_error, printable, units};
 
@@ -57,6 +55,7 @@ pub mod inspect;
 pub mod page;
 pub mod pinned;
 pub mod plan;
+pub mod remote;
 pub mod replay;
 pub mod report;
 pub mod run;
