@@ -142,8 +142,13 @@ fn is_ours(bytes: &[u8]) -> bool {
 }
 
 /// Files that people have in place of recordings, by how they begin: what they are, and what to do.
-const OTHERS: [(&[u8], &str, &str); 9] = [
+const OTHERS: [(&[u8], &str, &str); 25] = [
     (b"BZh", "bzip2, which is not read", "bunzip2 it first, or compress with gzip, xz or zstd"),
+    (
+        b"\x04\x22M\x18",
+        "lz4, which is not read",
+        "unlz4 it first, or compress with gzip, xz or zstd",
+    ),
     (
         b"version https://git-lfs.github.com/spec",
         "a pointer of Git LFS, not the file itself",
@@ -156,12 +161,30 @@ const OTHERS: [(&[u8], &str, &str); 9] = [
     ),
     (b"7z\xbc\xaf", "a 7z archive", "unpack it, and give the files"),
     (b"Rar!", "a RAR archive", "unpack it, and give the files"),
-    (b"\x89PNG", "a picture", RECORD),
-    (b"<svg", "a picture", RECORD),
+    (b"\x89PNG", PICTURE, RECORD),
+    (b"\xff\xd8\xff", PICTURE, RECORD),
+    (b"GIF8", PICTURE, RECORD),
+    (b"RIFF", "a picture, a sound or a film", RECORD),
+    (b"<svg", PICTURE, RECORD),
+    (b"%PDF", "a PDF document", RECORD),
+    (b"<?xml", "XML", RECORD),
     (b"\x89HDF", "an HDF5 file, such as a checkpoint", RECORD),
-    (b"\x7fELF", "a program", RECORD),
+    (b"GGUF", "a checkpoint (GGUF)", RECORD),
+    (b"\x93NUMPY", "an array of NumPy", RECORD),
+    (b"PAR1", "a Parquet table", RECORD),
+    (b"ARROW1", "an Arrow table", RECORD),
+    (b"\x7fELF", PROGRAM, RECORD),
+    (b"MZ", PROGRAM, RECORD),
+    (b"\xcf\xfa\xed\xfe", PROGRAM, RECORD),
+    (b"\xca\xfe\xba\xbe", PROGRAM, RECORD),
+    (b"\0asm", PROGRAM, RECORD),
+    (b"#!", "a script", RECORD),
+    (b"import ", "a script", RECORD),
 ];
-const RECORD: &str = "record a memory snapshot with torch.cuda.memory._dump_snapshot";
+const PICTURE: &str = "a picture";
+const PROGRAM: &str = "a program";
+/// What to do with a file that is none of a recorder.
+pub(super) const RECORD: &str = "record a memory snapshot with torch.cuda.memory._dump_snapshot";
 
 /// What a file is that is no recording, if we know it.
 fn other(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
@@ -201,6 +224,21 @@ fn other(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     known.map(|&(_, what, remedy)| (what, remedy))
 }
 
+/// How a file begins of which nothing else is known: as text, or as bytes.
+fn beginning(head: &[u8]) -> String {
+    let is_text = head.utf8_chunks().next().is_some_and(|chunk| {
+        let is_cut = chunk.valid().len() + 3 >= head.len();
+        is_cut && !chunk.valid().contains(|c: char| c.is_control() && !c.is_whitespace())
+    });
+    match is_text {
+        true => format!("it begins with \"{}\"", excerpt(head)),
+        false => {
+            let bytes: Vec<String> = head.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("binary data that begin with the bytes {}", bytes.join(" "))
+        }
+    }
+}
+
 fn unknown(bytes: &[u8]) -> TraceError {
     let is_output = is_ours(bytes) || bytes.starts_with(b"<svg");
     if !is_output && let Some(text) = text::find(bytes) {
@@ -213,8 +251,8 @@ fn unknown(bytes: &[u8]) -> TraceError {
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "a text in UTF-16: save it in UTF-8".to_owned(),
         [b'<', ..] => "a web page without a snapshot in it".to_owned(),
         [b'{' | b'[', ..] => "JSON, but neither a snapshot nor a profiler's trace".to_owned(),
-        [0, ..] => "zeros".to_owned(),
-        _ => format!("it begins with \"{}\"", excerpt(&bytes[..bytes.len().min(16)])),
+        bytes if bytes.iter().take(64).all(|&byte| byte == 0) => "zeros".to_owned(),
+        bytes => beginning(&bytes[..bytes.len().min(16)]),
     };
     let names: Vec<&str> = TraceFormat::ALL.iter().map(|format| format.name).collect();
     let remedy = format!("formats are: {}", names.join(", "));

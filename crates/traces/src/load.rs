@@ -239,7 +239,10 @@ impl<'a> Input<'a> {
         let of_flushes = options.stacks_of_flushes && gives_back(bytes);
         let stacks = options.stacks || of_flushes || ran_out(bytes);
         let options = LoadOptions { stacks, ..options.clone() };
-        let format = TraceFormat::detect(bytes)?;
+        let format = TraceFormat::detect(bytes).map_err(|error| match (&content, &error.text) {
+            (Some(_), None) => wrapped::without(self.bytes()),
+            _ => error,
+        })?;
         match options.snapshot.map_or(1, NonZeroUsize::get) {
             number if number > 1 && !format.is_snapshot() => Err(several::beyond(number, 1)),
             _ => (format.read)(bytes, &options, room),
@@ -424,7 +427,7 @@ impl Holding<'_> {
         match TraceFormat::detect(first) {
             Ok(format) if goes_on => format.check_beginning(first, self.options).map(|()| false),
             Ok(_) => Ok(false),
-            Err(_) if goes_on && (text::is_text(first) || wrapped::begins(first)) => Ok(true),
+            Err(_) if goes_on && text::is_text(first) || wrapped::begins(first) => Ok(true),
             Err(error) => Err(error),
         }
     }

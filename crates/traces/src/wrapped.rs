@@ -12,6 +12,7 @@ use std::io::Read;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
+use super::format::RECORD;
 use super::{Position, Result, TraceError};
 
 /// What may be taken out of an archive of a few bytes.
@@ -46,6 +47,17 @@ pub(super) fn unwrapped(bytes: &[u8]) -> Result<Option<Cow<'_, [u8]>>> {
         return Ok(decoded(text).map(Cow::Owned));
     }
     Ok(None)
+}
+
+/// What is wrong with a content that holds something, which is no recording.
+pub(super) fn without(bytes: &[u8]) -> TraceError {
+    let what = match bytes.trim_ascii_start() {
+        [b'P', b'K', ..] => "a zip archive",
+        [b'<', ..] => "a web page",
+        _ => "a text in base64",
+    };
+    let problem = format!("is no trace: {what} without a recording in it");
+    TraceError::new(Position::File, problem, RECORD)
 }
 
 fn decoded(text: &[u8]) -> Option<Vec<u8>> {
