@@ -163,7 +163,7 @@ mod tests {
             times.iter().for_each(|&(count, total_ns)| histogram.record(count, total_ns));
             let each = || times.iter().map(|(count, total_ns)| total_ns / count);
             let [p1, p50, p90, p99, all] =
-                [0.01, 0.5, 0.9, 0.99, 1.0].map(|q| histogram.quantile(q).expect("there are calls"));
+                [0.01, 0.5, 0.9, 0.99, 1.0].map(|q| histogram.quantile(q).expect("calls"));
             prop_assert!(p1 <= p50 && p50 <= p90 && p90 <= p99 && p99 <= all);
             prop_assert_eq!(Some(all), each().max());
             prop_assert!(each().any(|ns| ns <= p1 && p1 as f64 <= ns as f64 * 1.04));
