@@ -10,6 +10,8 @@ import os
 from dataclasses import asdict, dataclass, field
 from typing import TypedDict
 
+# What a library copies to the host inside an operator: mostly a count, which is zero whatever is assumed.
+COPIED = "a copy to the host"
 COMPARED = ", compared"  # ends what was read where the line of Python that reads it compares it
 
 
@@ -22,7 +24,8 @@ class UnknownRead(TypedDict):
     what: str
 
 
-# A workspace that is not known: what for, bytes, the least, the most, how many of a hundred take less, how many more.
+# A workspace that is not known: what for, bytes, the least, the most, how many of a hundred take less, how many more,
+# and the number of its family.
 Guess = tuple[str, int, int, int, int, int, int]
 
 

@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from .facts import COMPARED, Share
+from .facts import COMPARED, COPIED, Share
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 # Bytes of the best guess, and at least this many: "What no source explains" in reports/predict.md.
 UNEXPLAINED, SEGMENT = 0.0035, 2 << 20
-
-# What a library copies to the host inside an operator: mostly a count, which is zero whatever is assumed.
-COPIED = "a copy to the host"
 
 # What is read where a value decides; floats are mostly printed, unless they are compared.
 DECIDES = re.compile(rf"^size of|^{COPIED}|values? of (bool|u?int\d+)|{COMPARED}")

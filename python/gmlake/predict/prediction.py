@@ -204,7 +204,8 @@ def with_peaks(rank: Rank, facts: Facts, others: Bounds) -> Rank:
     low, high = interval.ends(best.reserved, shares)
     matter = {"clock": is_contested(facts), "values": is_decided(facts)} if is_whole else {}
     differs = any(peak.facts.requests != facts.requests for peak in bounds.values)
-    bounded = {share.source for share in shares} - {"values" for _ in interval.open_ended(facts, differs)}
+    has_ends = next(interval.open_ended(facts, differs), None) is None
+    bounded = {share.source for share in shares if has_ends or share.source != "values"}
     return replace(
         rank, reserved_peak_bytes=best.reserved, reserved_peak_bytes_low=low,
         reserved_peak_bytes_high=high, active_peak_bytes=best.active,

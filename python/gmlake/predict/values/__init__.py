@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Callable
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from ..facts import COPIED
 from ..order import COMPUTED, FORWARD, INTEGERS, OFF
 from . import draws, families, host, spared, sparse, transfers
 from .assumption import Assumption
@@ -191,7 +192,7 @@ class Values:
     def unseen_read(self, _at: int, size: int) -> None:
         """The library's report of a copy to the host of unknown bytes."""
         if not self.is_noticed():
-            self.reads.add(size, "a copy to the host")
+            self.reads.add(size, COPIED)
 
     @contextlib.contextmanager
     def noticed(self) -> Iterator[None]:

@@ -60,7 +60,7 @@ class Coalesce:
         return found
 
     def assumed(self, tensor: Tensor) -> int:
-        """How many places are taken to differ: all of them, or none if ones are assumed."""
+        """How many entries are taken to be left: all, as if their places differed, or one if ones are assumed."""
         return 1 if self.values.assumption.kind == "ones" else tensor._nnz()
 
     def learn(self, indices: Tensor, places: Tensor, doubt: int) -> None:
@@ -72,13 +72,5 @@ class Coalesce:
 
 def merged(indices: Tensor, sizes: Sequence[int]) -> Tensor:
     """Each place once, in order: a row for each sparse dimension, a column for each place."""
-    sizes = sizes[: len(indices)]
-    flat = torch.zeros_like(indices[0]) if len(indices) else indices.new_zeros(indices.shape[1])
-    for row, size in zip(indices, sizes):
-        flat = flat * size + row
-    flat = torch.unique(flat)
-    rows = []
-    for size in reversed(sizes):
-        rows.append(flat % size)
-        flat = torch.div(flat, size, rounding_mode="floor")
-    return torch.stack(rows[::-1]) if rows else indices.new_zeros((0, len(flat)))
+    values = torch.ones(indices.shape[1], dtype=torch.bool, device="cpu")
+    return torch.sparse_coo_tensor(indices, values, sizes[: len(indices)]).coalesce().indices()
