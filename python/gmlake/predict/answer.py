@@ -164,8 +164,8 @@ def unbounded_of(rank: Rank) -> str:
     """What no run bounds, and why."""
     has_runs = any(share.source == "values" for share in rank.interval)
     if has_runs and "values" in rank.unbounded and (read := next(open_ended(rank, True), None)):
-        return (f"{read['place']} ({read['what']}) decides how the script goes on; runs with other values are examples and "
-                "no ends, so the interval may be too narrow")
+        return (f"{read['place']} ({read['what']}) decides how the script goes on; the runs with other values do not bound "
+                "that, so the interval may be too narrow")
     return (f"no run bounds {' and '.join(rank.unbounded)}, which matter here, so the interval may be too narrow; predict "
             "makes such runs without --events, and not under torchrun")
 
