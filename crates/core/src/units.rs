@@ -4,6 +4,7 @@
 //! "2 MB chunks" and a card's "80 GB" all count in powers of 1024. So `80GB`, `80GiB` and `80g` are the same size.
 
 use std::fmt;
+use std::str::FromStr;
 
 /// A number of bytes.
 pub type Bytes = u64;
@@ -19,9 +20,13 @@ pub const TIB: Bytes = 1 << 40;
 
 /// Why a text is not a size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not a size: write a number with B, KiB, MiB, GiB or TiB, such as 80GiB")]
-pub struct SizeError {
-    text: String,
+pub enum SizeError {
+    /// It is none.
+    #[error("{0:?} is not a size: write a number with B, KiB, MiB, GiB or TiB, such as 80GiB")]
+    Text(String),
+    /// It does not fit in 63 bits.
+    #[error("{0:?} is too large: sizes end at 8388607TiB")]
+    TooLarge(String),
 }
 
 /// Reads a size such as `80GiB`, `1.5g`, `512 MiB` or `2097152`; a fraction of a byte is dropped.
@@ -29,20 +34,21 @@ pub struct SizeError {
 /// # Errors
 /// When the number or the suffix is not understood, or the size does not fit in 63 bits.
 pub fn parse_size(text: &str) -> Result<Bytes, SizeError> {
-    let error = || SizeError { text: text.to_owned() };
+    let error = || SizeError::Text(text.to_owned());
+    let too_large = || SizeError::TooLarge(text.to_owned());
     let trimmed = text.trim();
     let digits = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_');
     let (number, suffix) = trimmed.split_at(digits.unwrap_or(trimmed.len()));
     let unit = suffix_unit(suffix.trim()).ok_or_else(error)?;
     let number = number.replace('_', "");
     let bytes = match number.parse::<u64>() {
-        Ok(whole) => whole.checked_mul(unit).ok_or_else(error)?,
+        Ok(whole) => whole.checked_mul(unit).ok_or_else(too_large)?,
         Err(_) => {
             let scaled = number.parse::<f64>().map_err(|_| error())? * unit as f64;
-            if scaled >= i64::MAX as f64 { return Err(error()) } else { scaled as u64 }
+            if scaled >= i64::MAX as f64 { return Err(too_large()) } else { scaled as u64 }
         }
     };
-    if bytes <= i64::MAX as u64 { Ok(bytes) } else { Err(error()) }
+    if bytes <= i64::MAX as u64 { Ok(bytes) } else { Err(too_large()) }
 }
 
 /// Why a text is not the memory of a device.
@@ -52,8 +58,8 @@ pub enum MemoryError {
     #[error(transparent)]
     Size(#[from] SizeError),
     /// A number without a unit, which would be bytes.
-    #[error("{0} without a unit is {0} bytes: write {0}GiB, or {0}B if you mean it")]
-    Unit(Bytes),
+    #[error("{0} without a unit is {1} bytes: write {0}GiB, or {1}B if you mean it")]
+    Unit(String, Bytes),
 }
 
 /// Reads the memory of a device. As [`parse_size`], but a small number must have its unit: whoever writes `40` does not
@@ -64,7 +70,11 @@ pub enum MemoryError {
 pub fn parse_memory(text: &str) -> Result<Bytes, MemoryError> {
     let size = parse_size(text)?;
     let is_bare = text.trim().ends_with(|c: char| c.is_ascii_digit());
-    if is_bare && (1..MIB).contains(&size) { Err(MemoryError::Unit(size)) } else { Ok(size) }
+    if is_bare && (1..MIB).contains(&size) {
+        Err(MemoryError::Unit(text.trim().to_owned(), size))
+    } else {
+        Ok(size)
+    }
 }
 
 /// Why a text is not a share.
@@ -85,6 +95,20 @@ pub fn parse_share(text: &str) -> Result<f64, ShareError> {
     };
     let share = number.parse().ok().map(|number: f64| number / whole);
     share.filter(|share| share.is_finite()).ok_or_else(|| ShareError { text: text.to_owned() })
+}
+
+/// No count that people type is larger.
+pub const MOST_COUNT: u64 = 1_000_000_000_000;
+
+/// Reads a whole number from `LEAST` to `MOST`.
+///
+/// # Errors
+/// When it is another number, or none: the range, in words.
+pub fn parse_whole<T: FromStr, const LEAST: u64, const MOST: u64>(text: &str) -> Result<T, String> {
+    let known = text.parse().ok().filter(|number| (LEAST..=MOST).contains(number));
+    let number = known.and_then(|_| text.parse().ok());
+    let range = || format!("expected a whole number from {LEAST} to {}", Grouped(MOST));
+    number.ok_or_else(range)
 }
 
 fn suffix_unit(suffix: &str) -> Option<Bytes> {

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use gmlake::units::{MOST_COUNT, parse_whole};
 
 /// Runs GPU memory allocators on a real GPU, and measures how long its memory calls take.
 #[derive(Debug, Parser)]
@@ -56,6 +57,7 @@ pub(crate) struct ManArgs {
 pub(crate) struct CalibrateArgs {
     /// Index of the GPU
     #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(value_parser = parse_whole::<u32, 0, MOST_DEVICE>, allow_negative_numbers = true)]
     pub(crate) device: u32,
     /// Write the profile as JSON
     #[arg(long, value_name = "FILE")]
@@ -70,7 +72,8 @@ pub(crate) struct CalibrateArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) call_times: Option<PathBuf>,
     /// Time to spend, in seconds
-    #[arg(long, value_name = "N", default_value_t = 60.0, value_parser = positive)]
+    #[arg(long, value_name = "N", default_value_t = 60.0)]
+    #[arg(value_parser = positive, allow_negative_numbers = true)]
     pub(crate) seconds: f64,
     /// Name of the profile
     #[arg(long, value_name = "NAME", default_value = "measured")]
@@ -100,12 +103,15 @@ pub(crate) struct RunArgs {
     pub(crate) files: Vec<PathBuf>,
     /// Index of the GPU
     #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(value_parser = parse_whole::<u32, 0, MOST_DEVICE>, allow_negative_numbers = true)]
     pub(crate) device: u32,
     /// Device to take from the files [default: the only one with events]
     #[arg(long, value_name = "N")]
+    #[arg(value_parser = parse_whole::<u32, 0, MOST_DEVICE>, allow_negative_numbers = true)]
     pub(crate) trace_device: Option<u32>,
     /// Snapshot to take from files with several, from 1 [default: the last of consecutive dumps]
     #[arg(long, value_name = "N")]
+    #[arg(value_parser = parse_whole::<NonZeroUsize, 1, MOST_COUNT>, allow_negative_numbers = true)]
     pub(crate) snapshot: Option<NonZeroUsize>,
     /// Allocators to run, or 'all' [default: the usual ones, see 'gmlake-sim allocators']
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
@@ -123,17 +129,20 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "WHAT", default_value = "none")]
     pub(crate) verify: Verify,
     /// Multiply every size by this factor
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = positive)]
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    #[arg(value_parser = positive, allow_negative_numbers = true)]
     pub(crate) scale: f64,
     /// Keep this much work queued on the GPU, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 0.0, value_parser = not_negative)]
+    #[arg(long, value_name = "MS", default_value_t = 0.0)]
+    #[arg(value_parser = not_negative, allow_negative_numbers = true)]
     pub(crate) background_load: f64,
     /// Replay each allocator N times, and show the run with the median driver time
     #[arg(long, value_name = "N", default_value_t = 1)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(value_parser = parse_whole::<u32, 1, 1_000_000>, allow_negative_numbers = true)]
     pub(crate) repeat: u32,
     /// Stop each run after N seconds
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = positive, allow_negative_numbers = true)]
     pub(crate) max_seconds: Option<f64>,
     /// Predicted prices to compare with: h200, h100, a100-paper or a file of calibrate
     #[arg(long, value_name = "PROFILE", default_value = "h200")]
@@ -188,6 +197,9 @@ impl Args {
     }
 }
 
+/// Devices have numbers of 32 bits.
+const MOST_DEVICE: u64 = u32::MAX as u64;
+
 fn not_negative(text: &str) -> Result<f64, String> {
     let valid = |number: &f64| number.is_finite() && (0.0..1e6).contains(number);
     text.parse().ok().filter(valid).ok_or_else(|| "not a number from 0 to a million".to_owned())
@@ -198,4 +210,39 @@ fn positive(text: &str) -> Result<f64, String> {
         .ok()
         .filter(|&number| number > 0.0)
         .ok_or_else(|| "not a number above 0 and up to a million".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    /// Every option whose value is a number, in every command.
+    #[test]
+    fn a_wrong_number_is_told_what_is_expected() {
+        let mut tried = 0;
+        for subcommand in <super::Args as CommandFactory>::command().get_subcommands() {
+            let names =
+                |argument: &clap::Arg| argument.get_value_names().unwrap_or_default().to_vec();
+            let is_number = |argument: &&clap::Arg| {
+                let is_one =
+                    |name: &clap::builder::Str| ["N", "FACTOR", "MS"].contains(&name.as_str());
+                names(argument).iter().any(is_one) && argument.get_action().takes_values()
+            };
+            for argument in subcommand.get_arguments().filter(is_number) {
+                let long = format!("--{}", argument.get_long().expect("it is an option"));
+                for wrong in ["x", "3..1", "1e400", "-5", "nan", "", "99999999999999999999"] {
+                    let typed = ["gmlake-replay", subcommand.get_name(), &long, wrong];
+                    let error = super::Args::try_parse_from(typed).unwrap_err();
+                    let said = format!("{typed:?}: {error}");
+                    assert!(error.kind() == clap::error::ErrorKind::ValueValidation, "{said}");
+                    assert!(
+                        said.contains("a whole number from") || said.contains("a million"),
+                        "{said}"
+                    );
+                    tried += 1;
+                }
+            }
+        }
+        assert!(tried > 50, "{tried}");
+    }
 }

@@ -9,25 +9,27 @@ mod pages;
 mod planning;
 mod recordings;
 mod sweeping;
+mod values;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use gmlake::alloc_conf::TorchVersion;
-use gmlake::fleet::MOST_JOBS;
 use gmlake::sim::{DEFAULT_GPU_LAG, Memory};
 use gmlake::trace::LoadOptions;
-use gmlake::units::{Bytes, parse_memory, parse_share};
+use gmlake::units::{Bytes, MOST_COUNT, parse_whole};
 
 pub(crate) use benching::BenchArgs;
 pub(crate) use blaming::{BlameArgs, DiffArgs, NameArgs};
 pub(crate) use fleet::{FleetArgs, FleetCommand, FleetReportArgs};
 pub(crate) use guiding::{CompletionsArgs, DemoArgs, HelpArgs, ManArgs};
 pub(crate) use pages::{PlotArgs, ReportArgs, SWEEP};
-pub(crate) use planning::{CardArgs, DataArgs, FitsArgs, JobArgs, PlanArgs, capacity};
+pub(crate) use planning::{CardArgs, DataArgs, FitsArgs, JobArgs, PlanArgs};
 pub(crate) use recordings::{ExportArgs, ExportFormat, InspectArgs, VerifyArgs};
 pub(crate) use sweeping::{SweepArgs, SweepOutputArgs, TuneArgs};
+pub(crate) use values::capacity;
+use values::{MOST_DEVICE, bytes, memory, share, threads, worth};
 
 /// How much GPU memory a recorded PyTorch job needs, how much it wastes, and what another allocator would need
 #[derive(Debug, Parser)]
@@ -224,9 +226,11 @@ pub(crate) struct InputArgs {
     pub(crate) files: Vec<PathBuf>,
     /// Device to take from the files [default: the only one with events]
     #[arg(long, value_name = "N", hide_short_help = true)]
+    #[arg(value_parser = parse_whole::<u32, 0, MOST_DEVICE>)]
     pub(crate) device: Option<u32>,
     /// Snapshot to take from a file with several, from 1 [default: the last of consecutive dumps]
     #[arg(long, value_name = "N", hide_short_help = true)]
+    #[arg(value_parser = parse_whole::<NonZeroUsize, 1, MOST_COUNT>)]
     pub(crate) snapshot: Option<NonZeroUsize>,
     /// Version of PyTorch to assume and simulate [default: from the files' keys, else 2.11]
     #[arg(long, value_name = "VERSION", hide_short_help = true)]
@@ -279,6 +283,7 @@ pub(crate) struct DeviceArgs {
     pub(crate) on_oom: OnOom,
     /// Events that the GPU lags behind the program, for allocators that let streams wait for each other
     #[arg(long, value_name = "EVENTS", default_value_t = DEFAULT_GPU_LAG, hide_short_help = true)]
+    #[arg(value_parser = parse_whole::<u64, 0, MOST_COUNT>)]
     pub(crate) gpu_lag: u64,
     /// Predict the time in driver calls: h200, h100, a100-paper, or a file of gmlake-replay calibrate
     #[arg(long, value_name = "PROFILE", hide_short_help = true)]
@@ -351,28 +356,6 @@ pub(crate) enum OnOom {
     Skip,
     /// End there
     Stop,
-}
-
-fn memory(text: &str) -> Result<Memory, String> {
-    match text {
-        "unlimited" => Ok(Memory::Unlimited),
-        size => capacity(size).map(Memory::Bytes),
-    }
-}
-
-fn bytes(text: &str) -> Result<Bytes, String> {
-    parse_memory(text).map_err(|error| error.to_string())
-}
-
-/// A number of threads; more than the most are as many as that.
-fn threads(text: &str) -> Result<NonZeroUsize, String> {
-    text.parse().map_err(|_| format!("it is a number from 1 to {MOST_JOBS}"))
-}
-
-fn share(text: &str) -> Result<f64, String> {
-    let valid = |share: &f64| *share > 0.0 && *share <= 1.0;
-    let known = parse_share(text).map_err(|error| error.to_string())?;
-    Some(known).filter(valid).ok_or_else(|| "a share is above 0 and at most 1".to_owned())
 }
 
 #[cfg(test)]

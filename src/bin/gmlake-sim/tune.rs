@@ -19,9 +19,6 @@ pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
         return pinned::tune(args);
     }
     check_stdin(&args.input.files)?;
-    if !(0.0..=1.0).contains(&args.worth) {
-        bail!("--worth is {}, but must be a share from 0 to 1", args.worth);
-    }
     let options = options(args)?;
     let exports = Exports::json("tune", &args.export_json)?;
     let bar = work::progress(args.input.files.len(), &options.setup.runs);

@@ -8,7 +8,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use gmlake::blame::{At, By};
 use gmlake::sim::Memory;
 
-use super::{InputArgs, JobArgs, LimitArgs, memory};
+use gmlake::units::{MOST_COUNT, parse_whole};
+
+use super::{InputArgs, JobArgs, LimitArgs, MOST_DEVICE, memory};
 
 const BLAME_EXAMPLES: &str = "\
 Examples:
@@ -65,7 +67,7 @@ pub(crate) struct BlameArgs {
     pub(crate) growth: bool,
     /// Steps after which live memory counts as left over
     #[arg(long, value_name = "STEPS", default_value_t = 1, requires = "growth")]
-    #[arg(help_heading = "Question", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(help_heading = "Question", value_parser = parse_whole::<u64, 1, MOST_COUNT>)]
     #[arg(hide_short_help = true)]
     pub(crate) after: u64,
     #[command(flatten)]
@@ -86,6 +88,7 @@ pub(crate) struct NameArgs {
     pub(crate) innermost: bool,
     /// Rows to show; exports have all
     #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(value_parser = parse_whole::<usize, 0, MOST_COUNT>)]
     pub(crate) top: usize,
 }
 
@@ -136,6 +139,7 @@ pub(crate) struct DiffArgs {
     pub(crate) after: PathBuf,
     /// Device to take from the files [default: the only one with events]
     #[arg(long, value_name = "N", hide_short_help = true)]
+    #[arg(value_parser = parse_whole::<u32, 0, MOST_DEVICE>)]
     pub(crate) device: Option<u32>,
     /// Snapshot to take from files with several, from 1; 1,2 takes the first of A and the second of B
     /// [default: the last of consecutive dumps]

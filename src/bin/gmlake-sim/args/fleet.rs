@@ -7,6 +7,8 @@ use clap::{Parser, Subcommand};
 use gmlake::alloc_conf::TorchVersion;
 use gmlake::fleet::Shard;
 
+use gmlake::units::{MOST_COUNT, parse_whole};
+
 use super::{CardArgs, DeviceArgs, LimitArgs, threads};
 
 const FLEET_EXAMPLES: &str = "\
@@ -40,6 +42,7 @@ pub(crate) struct FleetArgs {
     pub(crate) manifest: Option<PathBuf>,
     /// Snapshot to take from files with several, from 1 [default: the last of consecutive dumps]
     #[arg(long, value_name = "N", hide_short_help = true, help_heading = "Input")]
+    #[arg(value_parser = parse_whole::<NonZeroUsize, 1, MOST_COUNT>)]
     pub(crate) snapshot: Option<NonZeroUsize>,
     /// Version of PyTorch to assume and simulate [default: from the files' keys, else 2.11]
     #[arg(long, value_name = "VERSION", hide_short_help = true, help_heading = "Input")]

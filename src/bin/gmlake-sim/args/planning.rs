@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use gmlake::beside::{counted, is_counted};
-use gmlake::units::{Bytes, TIB};
+use gmlake::units::Bytes;
 
-use super::{AllocatorArgs, InputArgs, bytes, threads};
+use super::values::{MOST_MEMORY, bytes, capacity, threads};
+use super::{AllocatorArgs, InputArgs};
 
 const PLAN_EXAMPLES: &str = "\
 Examples:
@@ -151,23 +152,11 @@ pub(crate) struct DataArgs {
     pub(crate) export_markdown: Vec<PathBuf>,
 }
 
-/// More memory than any device has: a slip of the unit.
-const MOST_MEMORY: Bytes = 1024 * TIB;
-
 /// How exact the smallest memory is to be.
 fn resolution(text: &str) -> Result<Bytes, String> {
     match bytes(text)? {
         0 => Err("the smallest is 1B".to_owned()),
         size => Ok(size.min(MOST_MEMORY)),
-    }
-}
-
-/// A size that a device may have.
-pub(crate) fn capacity(text: &str) -> Result<Bytes, String> {
-    match bytes(text)? {
-        0 => Err("a device without memory serves nothing".to_owned()),
-        size if size > MOST_MEMORY => Err("no device has more than 1024TiB".to_owned()),
-        size => Ok(size),
     }
 }
 

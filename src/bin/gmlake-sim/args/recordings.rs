@@ -7,9 +7,9 @@ use clap::{Parser, ValueEnum};
 use gmlake::alloc_conf::TorchVersion;
 use gmlake::sim::Memory;
 use gmlake::trace::LoadOptions;
-use gmlake::units::Bytes;
+use gmlake::units::{Bytes, MOST_COUNT, parse_whole};
 
-use super::{InputArgs, LimitArgs, bytes, memory, share};
+use super::{InputArgs, LimitArgs, MOST_DEVICE, bytes, memory, share};
 
 const INSPECT_EXAMPLES: &str = "\
 Examples:
@@ -82,9 +82,11 @@ pub(crate) struct ExportArgs {
     pub(crate) format: ExportFormat,
     /// Device to take from the file [default: the only one with events]
     #[arg(long, value_name = "N", hide_short_help = true)]
+    #[arg(value_parser = parse_whole::<u32, 0, MOST_DEVICE>)]
     pub(crate) device: Option<u32>,
     /// Snapshot to take from a file with several, from 1 [default: the last of consecutive dumps]
     #[arg(long, value_name = "N", hide_short_help = true)]
+    #[arg(value_parser = parse_whole::<NonZeroUsize, 1, MOST_COUNT>)]
     pub(crate) snapshot: Option<NonZeroUsize>,
     /// Version of PyTorch to assume and simulate [default: from the file's keys, else 2.11]
     #[arg(long, value_name = "VERSION", hide_short_help = true)]

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use gmlake::fleet::Shard;
-use gmlake::units::{Bytes, parse_share};
+use gmlake::units::Bytes;
 
 use super::fleet::shard;
-use super::{DeviceArgs, InputArgs, capacity, threads};
+use super::{DeviceArgs, InputArgs, capacity, threads, worth};
 
 const SWEEP_EXAMPLES: &str = "\
 Examples:
@@ -106,7 +106,7 @@ pub(crate) struct TuneArgs {
     #[arg(
         long,
         value_name = "SHARE",
-        value_parser = parse_share,
+        value_parser = worth,
         default_value_t = 0.03,
         help_heading = "Search",
         hide_short_help = true
