@@ -21,7 +21,7 @@ def show(count: float | None) -> str:
     if count is None:
         return "-"
     for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
+        if count < (1024 if unit == "B" else 1023.995):
             return f"{count} B" if unit == "B" else f"{count:.2f} {unit}"
         count /= 1024
     return f"{count:.2f} GiB"

@@ -24,7 +24,7 @@ from pathlib import Path
 import gmlake
 import gmlake.fleet
 from gmlake import __main__ as program
-from gmlake import measure
+from gmlake import _sizes, measure
 from gmlake._imports import WhenImported
 from gmlake.measure import calls
 from gmlake.predict import (
@@ -130,6 +130,11 @@ def test_sizes_are_binary():
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
         assert f"--memory: {text}: write a size such as 80GiB, or 'unlimited'" in done.stderr, done.stderr
+
+
+def test_a_size_that_is_rounded_up_carries_to_the_next_unit():
+    texts = {1023: "1023 B", (1 << 20) - 6: "1023.99 KiB", (1 << 20) - 5: "1.00 MiB", (1 << 30) - 1: "1.00 GiB"}
+    assert {count: _sizes.show(count) for count in texts} == texts
 
 
 def test_a_wrong_tag_is_told_of():

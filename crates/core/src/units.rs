@@ -128,7 +128,8 @@ pub const fn round_up(value: Bytes, step: Bytes) -> Bytes {
     value.div_ceil(step) * step
 }
 
-/// Prints a size in the largest unit that leaves at least one whole, with as few digits as tell it apart.
+/// Prints a size in the largest unit that leaves at least one whole when it is rounded, with as few digits as tell it
+/// apart.
 ///
 /// ```
 /// use gmlake_core::units::{Size, MIB};
@@ -154,15 +155,12 @@ impl Size {
     }
 }
 
-/// The largest unit of which a size has at least one, with its name.
+/// The largest unit of which a size has at least one, rounded to hundredths, with its name.
 fn unit(bytes: Bytes) -> (Bytes, &'static str) {
-    match bytes {
-        0..KIB => (1, "B"),
-        KIB..MIB => (KIB, "KiB"),
-        MIB..GIB => (MIB, "MiB"),
-        GIB..TIB => (GIB, "GiB"),
-        _ => (TIB, "TiB"),
-    }
+    const UNITS: [(Bytes, &str); 4] = [(TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")];
+    // From half a hundredth of the unit below on, which is a part in 204,800 of this one. Bytes are whole.
+    let least = |unit: Bytes| unit - if unit == KIB { 0 } else { unit / 204_800 };
+    UNITS.into_iter().find(|&(unit, _)| bytes >= least(unit)).unwrap_or((1, "B"))
 }
 
 impl fmt::Display for Size {
@@ -182,13 +180,14 @@ pub struct Nanos(pub f64);
 
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Each bound is where the number is rounded up to the next one.
         let (value, name) = match self.0 {
-            ns if ns < 1e3 => (ns, "ns"),
-            ns if ns < 1e6 => (ns / 1e3, "µs"),
-            ns if ns < 1e9 => (ns / 1e6, "ms"),
+            ns if ns < 999.5 => (ns, "ns"),
+            ns if ns < 999.5e3 => (ns / 1e3, "µs"),
+            ns if ns < 999.5e6 => (ns / 1e6, "ms"),
             ns => (ns / 1e9, "s"),
         };
-        let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+        let digits = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
         f.pad(&format!("{value:.digits$} {name}"))
     }
 }
@@ -229,6 +228,8 @@ impl fmt::Display for Count<'_> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -289,6 +290,38 @@ mod tests {
             [(41.8, "41.8 ns"), (840.0, "840 ns"), (1234.0, "1.23 µs"), (9.0e9, "9.00 s")]
         {
             assert_eq!(Nanos(ns).to_string(), text);
+        }
+    }
+
+    proptest! {
+        /// Rounding never comes to 1024 of a unit. What is printed is the size, to half a hundredth of its unit.
+        #[test]
+        fn sizes_that_are_rounded_up_carry_to_the_next_unit(
+            power in 0_u32..5,
+            below in 0_u64..200_000_000_000,
+            digits in 1_u32..12,
+        ) {
+            let bytes = (1024_u64.pow(power) - 1).saturating_sub(below % 10_u64.pow(digits));
+            let text = Size(bytes).to_string();
+            let (number, unit) = text.split_once(' ').unwrap();
+            let number: f64 = number.parse().unwrap();
+            let unit = parse_size(&format!("1{unit}")).unwrap();
+            prop_assert!(number < 1024.0 && (unit == 1 || number >= 1.0), "{bytes}: {text}");
+            let off = (number * unit as f64 - bytes as f64).abs();
+            prop_assert!(off <= 0.005_000_001 * unit as f64, "{bytes}: {text}");
+        }
+
+        #[test]
+        fn durations_that_are_rounded_up_carry_to_the_next_unit(
+            power in 0_i32..9,
+            below in -0.01..0.01,
+        ) {
+            let ns: f64 = 10_f64.powi(power) * (1.0 + below);
+            let text = Nanos(ns).to_string();
+            let (number, _) = text.split_once(' ').unwrap();
+            prop_assert!(number.parse::<f64>().unwrap() < 1000.0, "{ns}: {text}");
+            let digits = number.chars().filter(char::is_ascii_digit).count();
+            prop_assert!(digits == 3, "{ns}: {text}");
         }
     }
 }

@@ -21,16 +21,17 @@ const svg = (tag, attributes = {}, ...children) => {
 const KIB = 1024, MIB = 1024 * KIB, GIB = 1024 * MIB;
 const UNITS = [[1024 * GIB, 'TiB'], [GIB, 'GiB'], [MIB, 'MiB'], [KIB, 'KiB']];
 const size = (bytes) => {
-  const [unit, name] = UNITS.find(([unit]) => bytes >= unit) || [1, 'B'];
+  const least = (unit) => (unit === KIB ? unit : unit - unit / 204800); // it is rounded up to this unit from here on
+  const [unit, name] = UNITS.find(([unit]) => bytes >= least(unit)) || [1, 'B'];
   return `${bytes % unit ? (bytes / unit).toFixed(2) : bytes / unit} ${name}`;
 };
 const grouped = (count) => Math.round(count).toString().replace(/\B(?=(\d{3})+$)/g, ',');
 const percent = (part, whole) => `${whole ? (100 * part / whole).toFixed(1) : '0.0'} %`;
-const digits = (value) => value.toFixed(value < 10 ? 2 : value < 100 ? 1 : 0);
+const digits = (value) => value.toFixed(value < 9.995 ? 2 : value < 99.95 ? 1 : 0);
 const nanos = (ns) => {
-  if (ns < 1e3) return `${digits(ns)} ns`;
-  if (ns < 1e6) return `${digits(ns / 1e3)} µs`;
-  if (ns < 1e9) return `${digits(ns / 1e6)} ms`;
+  if (ns < 999.5) return `${digits(ns)} ns`;
+  if (ns < 999.5e3) return `${digits(ns / 1e3)} µs`;
+  if (ns < 999.5e6) return `${digits(ns / 1e6)} ms`;
   return `${digits(ns / 1e9)} s`;
 };
 
