@@ -1,14 +1,13 @@
 //! Overwriting: no command may write to a file that it reads, nor write two results to one place.
 
 use std::fs;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use rustc_hash::FxHashSet;
 
 use crate::input_error::InputError;
 use crate::remote::{is_remote, shown};
-use crate::trace::is_compressed;
+use crate::trace::is_recording;
 
 /// Refuses results that would take the place of what is read, of each other or, unless `writes_recordings`, of a
 /// recording. `-` is standard output.
@@ -30,7 +29,7 @@ pub fn refuse_overwriting(
             let problem = "remote files are only read: write here, and copy it there";
             return Err(InputError::at(shown(out), problem));
         }
-        if !writes_recordings && holds_a_recording(out) {
+        if !writes_recordings && out.is_file() && is_recording(out) {
             return would(out, "is a recording");
         }
         if let Some(file) = read.iter().find(|file| is_same(file, out)) {
@@ -64,14 +63,6 @@ fn refuse_twice(written: &[PathBuf]) -> Result<(), InputError> {
         });
     }
     Ok(())
-}
-
-/// Whether a file begins as pickled or compressed recordings do. Only `export` writes such files.
-fn holds_a_recording(path: &Path) -> bool {
-    let mut head = Vec::new();
-    let is_read = path.is_file()
-        && fs::File::open(path).is_ok_and(|file| file.take(6).read_to_end(&mut head).is_ok());
-    is_read && (head.starts_with(b"\x80") || is_compressed(&head))
 }
 
 /// Whether both are one file on disk. A device or a pipe can be read and written at once.

@@ -1,7 +1,7 @@
 //! Commands, in what they share: `--json`, files that are never overwritten, compression, pipes, plain words.
 
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write as _};
 use std::path::Path;
 use std::process::{Command as Process, Stdio};
 
@@ -94,14 +94,52 @@ fn file_options(command: &str) -> Vec<String> {
 #[test]
 fn no_page_or_table_replaces_a_recording() {
     let folder = tempfile::tempdir().unwrap();
-    let recording = folder.path().join("snapshot.pickle");
-    let content = b"\x80\x04}.";
-    fs::write(&recording, content).unwrap();
-    for (command, option) in [("report", "--out"), ("compare", "--export-json")] {
-        let mut run = gmlake_sim();
-        run.args([command, "tests/data/by_hand.csv", option]).arg(&recording);
-        run.assert().code(2).stderr(contains("is a recording, and would be overwritten"));
-        assert_eq!(fs::read(&recording).unwrap(), content, "{command}");
+    let packed = |content: &[u8]| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(content).unwrap();
+        encoder.finish().unwrap()
+    };
+    let json = br#"{"segments": [], "device_traces": [[]]}"#;
+    let recordings: [(&str, Vec<u8>); 5] = [
+        ("snapshot.pickle", b"\x80\x04}.".to_vec()),
+        ("snapshot.pickle.gz", packed(b"\x80\x04}.")),
+        ("snapshot.json", json.to_vec()),
+        ("snapshot.json.gz", packed(json)),
+        ("damaged.xz", b"\xfd7zXZ\0damaged".to_vec()),
+    ];
+    for (name, content) in recordings {
+        let recording = folder.path().join(name);
+        fs::write(&recording, &content).unwrap();
+        for (command, option) in [("report", "--out"), ("compare", "--export-json")] {
+            let mut run = gmlake_sim();
+            run.args([command, "tests/data/by_hand.csv", option]).arg(&recording);
+            run.assert().code(2).stderr(contains("is a recording, and would be overwritten"));
+            assert_eq!(fs::read(&recording).unwrap(), content, "{command} {name}");
+        }
+    }
+}
+
+#[test]
+fn results_can_be_written_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let results = [
+        ("compare", "--export-csv", "runs.csv"),
+        ("compare", "--export-json", "runs.json"),
+        ("blame", "--export-csv", "blame.csv"),
+        ("blame", "--export-json", "blame.json"),
+        ("inspect", "--export-json", "inspect.json"),
+        ("plan", "--export-json", "plan.json"),
+        ("report", "--out", "page.html"),
+    ];
+    for (command, option, name) in results {
+        for ending in ["", ".gz", ".xz"] {
+            let out = folder.path().join(format!("{name}{ending}"));
+            for _ in 0..2 {
+                let mut run = gmlake_sim();
+                run.args([command, "tests/data/by_hand.csv", option]).arg(&out);
+                run.assert().success();
+            }
+        }
     }
 }
 

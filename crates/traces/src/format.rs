@@ -85,6 +85,11 @@ impl TraceFormat {
         ["pickle", "json"].contains(&self.name)
     }
 
+    /// Whether it is a table, with an event or a lifetime in each row.
+    pub(super) fn is_table(&self) -> bool {
+        ["rmm", "minimalloc", "csv"].contains(&self.name)
+    }
+
     /// Looks at the beginning of a content that goes on. Fails if no content of this format begins so.
     pub(super) fn check_beginning(&self, bytes: &[u8], options: &LoadOptions) -> Result<()> {
         (self.check_beginning)(bytes, options)

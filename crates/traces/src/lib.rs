@@ -54,7 +54,7 @@ pub use error::{Position, Result, TraceError};
 pub use format::TraceFormat;
 pub use gmlake_core::program::*;
 pub use ingest::ingest;
-pub use load::{choose_device, is_compressed, load, load_bytes, unpack};
+pub use load::{choose_device, is_recording, load, load_bytes, unpack};
 pub use minimalloc::write_minimalloc;
 pub use options::{LoadOptions, MAX_INPUT};
 pub use perfetto::owner;

@@ -320,9 +320,18 @@ impl<R: BufRead> BufRead for Counted<'_, R> {
     }
 }
 
-/// Whether a file that begins like this is compressed in a way that is unpacked here.
-pub fn is_compressed(beginning: &[u8]) -> bool {
-    Packing::detect(beginning).is_some()
+/// Whether a file holds what a recorder wrote, plain or compressed, by its beginning. Nobody can make it again, so one
+/// whose content cannot be told, since it does not decompress, counts. CSV is written by hand, and does not.
+pub fn is_recording(path: &Path) -> bool {
+    let Ok(mut reader) = File::open(path).map(BufReader::new) else { return false };
+    let Ok(packing) = reader.fill_buf().map(Packing::detect) else { return false };
+    let mut head = Vec::new();
+    let read = match packing {
+        Some(kind) => kind.decoder(reader).and_then(|it| it.take(BLOCK).read_to_end(&mut head)),
+        None => reader.take(BLOCK).read_to_end(&mut head),
+    };
+    let is_lost = packing.is_some() && read.is_err() && head.is_empty();
+    is_lost || TraceFormat::detect(&head).is_ok_and(|format| !format.is_table())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
