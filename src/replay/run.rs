@@ -56,9 +56,8 @@ pub enum ReplayError {
     Driver(#[from] DriverError),
     /// The GPU does not have the memory.
     #[error(
-        "the trace needs at least {} at once, and the GPU has {} free of {}; try --scale {:.2}",
-        Size(*.needed), Size(.memory.free), Size(.memory.total),
-        (0.9 * .memory.free as f64 / *.needed as f64 * 100.0).floor() / 100.0
+        "the trace needs at least {} at once, and the GPU has {} free of {}{}",
+        Size(*.needed), Size(.memory.free), Size(.memory.total), hint(*.needed, .memory.free)
     )]
     TooLarge {
         /// Most bytes that are live at once.
@@ -69,6 +68,17 @@ pub enum ReplayError {
     /// The allocator refused its options.
     #[error(transparent)]
     Option(#[from] OptionError),
+}
+
+/// The scale at which a trace takes nine tenths of the free memory, rounded down to two digits; nothing if there is none.
+fn hint(needed: Bytes, free: Bytes) -> String {
+    let factor = 0.9 * free as f64 / needed as f64;
+    if factor <= 0.0 {
+        return String::new();
+    }
+    let digits = (1.0 - factor.log10().floor()) as usize;
+    let unit = 10_f64.powi(digits as i32);
+    format!("; try --scale {:.digits$}", (factor * unit).floor() / unit)
 }
 
 /// Why a run ended before its trace.
@@ -364,4 +374,27 @@ fn compare(
         simulation,
     });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn without_free_memory_no_scale_helps() {
+        assert_eq!(hint(10, 0), "");
+        assert_eq!(hint(1_000_000, 2_345), "; try --scale 0.0021");
+    }
+
+    proptest! {
+        #[test]
+        fn the_scale_that_is_named_fits(needed in 1..1_u64 << 50, share in 1e-9..1.0) {
+            let free = (needed as f64 * share) as Bytes;
+            prop_assume!(free > 0);
+            let scale: f64 = hint(needed, free).trim_start_matches("; try --scale ").parse().unwrap();
+            let taken = needed as f64 * scale;
+            prop_assert!(taken <= 0.9001 * free as f64 && taken >= 0.8 * free as f64);
+        }
+    }
 }

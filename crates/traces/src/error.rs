@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use gmlake_core::printable::printable;
 use gmlake_remote::RemoteError;
 
 /// Where in a file something is wrong.
@@ -71,7 +72,7 @@ impl TraceError {
     /// The same error, in the file `path`.
     #[must_use]
     pub(super) fn in_file(mut self, path: &Path) -> Self {
-        self.path = shown(path);
+        self.path = printable(&gmlake_remote::shown(path)).into_owned();
         self
     }
 }
@@ -86,11 +87,6 @@ impl From<Box<Self>> for TraceError {
     fn from(boxed: Box<Self>) -> Self {
         *boxed
     }
-}
-
-/// A path on one line.
-fn shown(path: &Path) -> String {
-    gmlake_remote::shown(path).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// At most 60 characters of a text from a file, on one line.
@@ -113,7 +109,7 @@ mod tests {
         let error = TraceError::new(position, "not a whole number", "record it again");
         assert_eq!(
             error.in_file(Path::new("a\nb.pickle")).to_string(),
-            "a?b.pickle: device_traces[0][17].size (byte 4711): not a whole number; record it again"
+            "a\\nb.pickle: device_traces[0][17].size (byte 4711): not a whole number; record it again"
         );
         assert_eq!(excerpt(b"a\nb\xff"), "a\\nb\u{fffd}");
         assert!(excerpt(&[b'x'; 1000]).len() < 70);
