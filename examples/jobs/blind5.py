@@ -96,7 +96,7 @@ def clips():
     torch.cuda.set_per_process_memory_fraction(0.08)
     model = cuda(decoder([512, 256, 128, 64]), dtype=BF16).eval()
     for clip in range(8):
-        frames, high, wide = draw.randrange(4, 8), 4 * draw.randrange(10, 16), 4 * draw.randrange(12, 25)
+        frames, high, wide = draw.randrange(4, 8), 4 * draw.randrange(16, 25), 4 * draw.randrange(20, 41)
         latents = torch.randn(1, 16, frames, high, wide).to("cuda", BF16)
         tiles, tries, video = 1, 0, None
         while video is None:
