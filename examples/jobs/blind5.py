@@ -214,7 +214,7 @@ def continuous():
     field = cuda(Field(63, 1024))
     optimizer = torch.optim.Adam(field.parameters(), 1e-3)
     for _ in range(8):
-        batch, steps = draw.randrange(12_000, 40_000), draw.randrange(6, 12)
+        batch, steps = draw.randrange(3_000, 10_000), draw.randrange(6, 12)
         x, noise = torch.randn(batch, 63).to("cuda"), torch.randn(batch, 63, device="cuda")
         volume = torch.zeros(batch, device="cuda")
         for i in range(steps):
