@@ -282,7 +282,7 @@ def replayed():
             loss = F.huber_loss(model(x), y)
         loss.backward()
         optimizer.step()
-        return loss
+        return loss.detach()
 
     for length in (512, 1024, 336):
         x, y = torch.randn(256, length, device="cuda"), torch.randn(256, 96, device="cuda")
