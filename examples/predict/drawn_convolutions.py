@@ -1,9 +1,10 @@
 """Convolutions drawn at random, as a list for `python -m gmlake measure`: what estimates are judged by.
 
-usage: drawn_convolutions.py SEED COUNT > layers.csv
+usage: drawn_convolutions.py SEED COUNT [networks|pictures|transposed] > layers.csv
 
-In one, two and three dimensions; dense, by groups, by channels; dilated, with strides; as patches; both layouts. Sizes are
-those of networks: channels by preference multiples of 8, tensors up to 1 GiB.
+`networks`: in one, two and three dimensions; dense, by groups, by channels; dilated, with strides; as patches; both layouts.
+Sizes are those of networks: channels by preference multiples of 8, tensors up to 1 GiB. `pictures`: one to four channels come
+in or go out. `transposed`: by two, four and eight, as generators and U-Nets scale up.
 """
 
 import csv
@@ -16,18 +17,19 @@ SIDES = {1: (50, 30_000), 2: (7, 300), 3: (6, 96)}
 MOST = 1 << 30  # bytes of a tensor
 
 
-def main(seed, count):
+def main(seed, count, what="networks"):
     draw = random.Random(seed)
+    some = {"networks": network, "pictures": picture, "transposed": transposed}[what]
     writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     writer.writeheader()
     while count:
-        layer = drawn(draw)
+        layer = some(draw)
         if layer:
             count -= 1
             writer.writerow(layer)
 
 
-def drawn(draw):
+def network(draw):
     """A convolution, or nothing where it is empty or too large."""
     dimensions = draw.choice([1, 2, 2, 3])
     taps = draw.choice([1, 2, 3, 3, 3, 4, 5, 7, 8, 16])
@@ -45,6 +47,42 @@ def drawn(draw):
     if draw.random() < 0.3:
         sides[-1] = max(taps, round(sides[-1] * draw.uniform(0.6, 1.6)))
     batch = round(2 ** draw.uniform(0, 8)) if draw.random() < 0.5 else draw.choice([1, 2, 4, 8, 16, 32, 64])
+    return layer(draw, batch, (inside, outside, groups), sides, (taps, stride, padding, dilation))
+
+
+def picture(draw):
+    """One of the first or the last layers of a network of pictures."""
+    few, many = draw.choice([1, 2, 3, 3, 3, 3, 4]), draw.choice([16, 24, 32, 40, 48, 64, 64, 96, 128, 192, 256, 320, 768])
+    inside, outside = (few, many) if draw.random() < 0.7 else (many, few)
+    taps = draw.choice([1, 3, 3, 3, 4, 5, 7, 7, 8, 14, 16])
+    stride = draw.choice([1, 1, 2, 2, taps, 4])
+    padding = draw.choice([0, taps // 2, (taps - 1) // 2])
+    side = draw.choice([28, 32, 64, 96, 128, 224, 224, 256, 299, 384, 512, 640])
+    sides = [side, draw.choice([side, side, side, side * 3 // 4])]
+    return layer(draw, batches(draw), (inside, outside, 1), sides, (taps, stride, padding, 1))
+
+
+def transposed(draw):
+    """A layer that scales up by its stride: what cuDNN takes for its input is what the layer makes."""
+    dimensions = draw.choice([1, 2, 2, 2, 2, 3])
+    stride = draw.choice([1, 2, 2, 2, 2, 4, 8])
+    taps = draw.choice([stride, 2 * stride, 2 * stride, 3, 4, 5])
+    padding = draw.choice([0, max(0, taps - stride) // 2])
+    wide = [3, 16, 32, 64, 96, 128, 192, 256, 320, 512, 1024]
+    inside, outside = draw.choice(wide), draw.choice([64, 100, 128, 256, 384, 512, 1024])
+    side = draw.choice([1, 4, 7, 8, 14, 16, 28, 32, 56, 64, 128])
+    side = (side - 1) * stride + taps - 2 * padding
+    return layer(draw, batches(draw), (inside, outside, 1), [side] * dimensions, (taps, stride, padding, 1))
+
+
+def batches(draw):
+    return round(2 ** draw.uniform(0, 8)) if draw.random() < 0.4 else draw.choice([1, 2, 4, 8, 16, 32, 64, 128, 256])
+
+
+def layer(draw, batch, channels, sides, kernel):
+    """A convolution in one direction, or nothing where it is empty or too large."""
+    (inside, outside, groups), (taps, stride, padding, dilation) = channels, kernel
+    dimensions = len(sides)
     out = [(side + 2 * padding - dilation * (taps - 1) - 1) // stride + 1 for side in sides]
     kind = draw.choice(["float32", "float32", "bfloat16", "bfloat16", "float16"])
     extra = [1] if dimensions == 1 else []  # PyTorch makes them two-dimensional
@@ -69,6 +107,6 @@ def bytes_of(shape):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit("usage: drawn_convolutions.py SEED COUNT")
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    if len(sys.argv) not in (3, 4):
+        sys.exit("usage: drawn_convolutions.py SEED COUNT [networks|pictures|transposed]")
+    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

@@ -264,7 +264,7 @@ impl VirtualGpu {
         }
         let is_hopper = self.conf.card.chip.capability == (9, 0);
         let it = &asked.convolution;
-        let basis = if is_hopper { it.basis() } else { Basis::Rule };
+        let basis = if is_hopper { it.basis() } else { Basis::Chosen };
         let bytes = it.workspace();
         if basis == Basis::Measured {
             return bytes;

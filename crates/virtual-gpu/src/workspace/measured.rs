@@ -38,8 +38,8 @@ pub enum Basis {
     Measured,
     /// The layer was, at other sizes.
     Between,
-    /// Only the rule: no such layer was measured.
-    Rule,
+    /// No such layer was measured: the tree chooses.
+    Chosen,
 }
 
 /// Pixels of a batch, and how many units a workspace there is larger than the rule says, or smaller.
@@ -52,9 +52,9 @@ type Points = [Vec<Point>; 3];
 static LAYERS: LazyLock<FxHashMap<Layer, Points>> = LazyLock::new(|| parsed(TABLE));
 
 impl Convolution {
-    /// Bytes of workspace: what was measured, or else what the rule says.
+    /// Bytes of workspace: what was measured, or else what the tree chooses.
     pub fn workspace(&self) -> u64 {
-        self.measured().unwrap_or_else(|| self.by_rule())
+        self.measured().unwrap_or_else(|| self.chosen().0)
     }
 
     /// What the bytes rest on.
@@ -62,7 +62,7 @@ impl Convolution {
         let batch = self.input.first().unwrap_or(&0);
         let all = if self.is_float16 { &BATCHES_OF_FLOAT16[..] } else { &BATCHES };
         match self.found() {
-            None => Basis::Rule,
+            None => Basis::Chosen,
             Some((layer, _)) if layer.pixels > 0 && all.contains(batch) => Basis::Measured,
             Some(_) => Basis::Between,
         }
@@ -296,8 +296,8 @@ mod tests {
         let mut other = known.clone();
         other.weight = vec![512, 511, 3, 3];
         assert_eq!(other.measured(), None);
-        assert_eq!(other.workspace(), other.by_rule());
-        assert_eq!(other.basis(), Basis::Rule);
+        assert_eq!(other.workspace(), other.chosen().0);
+        assert_eq!(other.basis(), Basis::Chosen);
     }
 
     #[test]
@@ -306,7 +306,7 @@ mod tests {
         (other.input, other.output) = (vec![2, 512, 60, 61], vec![2, 512, 60, 61]);
         assert_eq!(other.basis(), Basis::Between);
         other.dilation = 7;
-        assert_eq!(other.basis(), Basis::Rule);
+        assert_eq!(other.basis(), Basis::Chosen);
     }
 
     #[test]
@@ -325,8 +325,8 @@ mod tests {
     #[test]
     fn a_batch_larger_than_all_that_were_measured_is_an_estimate() {
         let many = of_resnet(1 << 20, Direction::Weight);
-        assert_eq!(many.workspace(), many.by_rule());
-        assert_eq!(many.basis(), Basis::Rule);
+        assert_eq!(many.workspace(), many.chosen().0);
+        assert_eq!(many.basis(), Basis::Chosen);
         assert_eq!(of_resnet(31, Direction::Weight).basis(), Basis::Between);
     }
 

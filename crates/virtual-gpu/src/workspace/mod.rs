@@ -9,6 +9,7 @@
 //! own kernels need no rule: there PyTorch decides.
 
 mod asked;
+mod choice;
 mod convolution;
 mod decomposition;
 mod fourier;

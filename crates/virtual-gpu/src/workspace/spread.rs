@@ -1,9 +1,8 @@
 //! Spread: between which bytes a workspace lies that was not measured, and how many of a hundred are off.
 //!
-//! Convolutions: 6,000 that were drawn at random, in one, two and three dimensions, measured on an H100
-//! (`examples/predict/drawn_convolutions.py`, `examples/workspace_errors.rs`). One that takes less than the rule says
-//! mostly takes nothing; one that takes more takes up to its tensors' bytes more, or twice that for the gradient of a
-//! weight.
+//! Convolutions: one that takes less than the tree says mostly takes nothing; one that takes more takes up to its
+//! tensors' bytes more, or twice that for the gradient of a weight (`examples/predict/drawn_convolutions.py`,
+//! `examples/workspace_errors.rs`). How many do, each leaf of the tree says.
 
 use gmlake_core::units::Bytes;
 
@@ -25,7 +24,7 @@ impl Convolution {
             Basis::Measured => NONE,
             // Of 3,441 between measured batches 84 % were equal, 94 % within 1 MiB (`reports/predict.md`).
             Basis::Between => (4, 4),
-            Basis::Rule => self.chances(bytes == 0),
+            Basis::Chosen => self.chosen().1,
         };
         let times = if is_weight { 2 } else { 1 };
         match (basis, chances) {
@@ -33,22 +32,6 @@ impl Convolution {
             (Basis::Between, _) => (around(bytes, tensors / 8), chances),
             (_, (_, 0)) => ((0, bytes), chances),
             _ => ((0, bytes + times * (tensors + (1 << 20))), chances),
-        }
-    }
-
-    /// How many of a hundred that follow the rule take less, and how many take more, by more than 512 KiB.
-    fn chances(&self, is_zero: bool) -> (u8, u8) {
-        match (self.direction, self.channels_last, is_zero) {
-            (Direction::Data, false, false) => (18, 8),
-            (Direction::Data, true, false) => (7, 22),
-            (Direction::Forward, false, false) => (22, 9),
-            (Direction::Forward, true, false) => (16, 13),
-            (Direction::Weight, false, false) => (28, 35),
-            (Direction::Weight, true, false) => (22, 46),
-            (Direction::Forward, false, true) => (0, 4),
-            (_, false, true) => NONE,
-            (Direction::Weight, true, true) => (0, 56),
-            (_, true, true) => (0, 32),
         }
     }
 }
@@ -101,7 +84,7 @@ mod tests {
         };
         let bytes = convolution.workspace();
         assert_eq!(convolution.spread(Basis::Measured, bytes), ((bytes, bytes), NONE));
-        let ((low, high), chances) = convolution.spread(Basis::Rule, bytes);
-        assert!(low == 0 && high > bytes + 8 * 64 * 1000 * 4 && chances == (28, 35));
+        let ((low, high), chances) = convolution.spread(Basis::Chosen, bytes);
+        assert!(low == 0 && high > bytes + 8 * 64 * 1000 * 4 && chances == convolution.chosen().1);
     }
 }
