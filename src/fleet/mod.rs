@@ -41,7 +41,7 @@ pub use data::{
 };
 pub use layout::{Layout, Part, Shard};
 pub use listing::{FileEntry, Listing, list};
-pub use run::{FleetError, MOST_JOBS, Outcome, RunOptions, run};
+pub use run::{MOST_JOBS, Outcome, RunOptions, run};
 pub use store::results;
 pub use summary::summarize;
 pub use tables::{SCHEMA_VERSION, TABLES, Table};

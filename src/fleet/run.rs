@@ -1,9 +1,10 @@
 //! The run of a fleet: workers take recordings in order, and whoever does the last of a part writes it.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use rayon::prelude::*;
@@ -18,22 +19,10 @@ use super::store::Store;
 use super::tables::{Column, SCHEMA_VERSION, TABLES, errors, heading, ranks, runs, steps};
 use super::task::{Rows, rows_of};
 use crate::input_error::InputError;
-use crate::report::ReportError;
 use crate::report::parquet::{Value, encode};
 
 /// The most threads that `--jobs` gets: more are of no use.
 pub const MOST_JOBS: usize = 256;
-
-/// Why a fleet could not be run to its end. What is done stays done.
-#[derive(Debug, thiserror::Error)]
-pub enum FleetError {
-    /// The folder cannot be used.
-    #[error(transparent)]
-    Store(#[from] InputError),
-    /// A table cannot be written.
-    #[error(transparent)]
-    Report(#[from] ReportError),
-}
 
 /// What was done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -50,25 +39,23 @@ pub struct Outcome {
     pub removed: usize,
 }
 
-/// A part that is being worked on.
-struct Work<'a> {
-    part: &'a Part,
-    rows: Mutex<Vec<Option<Rows>>>,
-    left: AtomicUsize,
-}
-
 /// What the workers share.
 struct Crew<'a> {
     store: Store,
     config: &'a Config,
-    works: Vec<Work<'a>>,
-    /// Work and number of each recording, in the order in which they are taken.
+    parts: &'a [&'a Part],
+    /// Part and number of each recording, in the order in which they are taken.
     queue: Vec<(usize, usize)>,
     next: AtomicUsize,
-    runs: AtomicU64,
-    errors: AtomicU64,
-    is_over: AtomicBool,
-    failure: Mutex<Option<FleetError>>,
+    progress: Mutex<Progress>,
+}
+
+/// What the workers have done.
+struct Progress {
+    /// Of each part that is not written yet, the rows of its recordings by their numbers.
+    rows: Vec<BTreeMap<usize, Rows>>,
+    outcome: Outcome,
+    failure: Option<InputError>,
 }
 
 /// Where a fleet goes, and how much of it is done by whom.
@@ -89,13 +76,13 @@ pub struct RunOptions<'a> {
 /// Runs a shard of a layout into tables. `done` is called after each recording, from any thread.
 ///
 /// # Errors
-/// If `out` cannot be written or holds something else.
+/// If `out` cannot be written or holds something else. What is done stays done.
 pub fn run(
     layout: &Layout,
     config: &Config,
     options: RunOptions<'_>,
     done: &(dyn Fn(&FileEntry) + Sync),
-) -> Result<Outcome, FleetError> {
+) -> Result<Outcome, InputError> {
     let about = About {
         schema_version: SCHEMA_VERSION,
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -116,24 +103,21 @@ pub fn run(
         outcome.errors += errors_of(&store, part)?;
         part.files.iter().for_each(done);
     }
-    let crew = Crew::new(store, config, &missing);
-    let workers = options
-        .jobs
-        .or_else(|| thread::available_parallelism().ok())
-        .map_or(1, usize::from)
-        .min(MOST_JOBS);
+    let of = |(index, part): (usize, &&Part)| (0..part.files.len()).map(move |n| (index, n));
+    let queue: Vec<_> = missing.iter().enumerate().flat_map(of).collect();
+    outcome.files = queue.len();
+    let rows = vec![BTreeMap::new(); missing.len()];
+    let progress = Mutex::new(Progress { rows, outcome, failure: None });
+    let crew = Crew { store, config, parts: &missing, queue, next: AtomicUsize::new(0), progress };
+    let workers = options.jobs.or_else(|| thread::available_parallelism().ok());
+    let workers = workers.map_or(1, usize::from).min(MOST_JOBS);
     thread::scope(|scope| {
         for _ in 0..workers.min(crew.queue.len()) {
             scope.spawn(|| crew.work(done));
         }
     });
-    if let Some(failure) = crew.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        return Err(failure);
-    }
-    outcome.files = crew.queue.len();
-    outcome.runs = crew.runs.into_inner();
-    outcome.errors += crew.errors.into_inner();
-    Ok(outcome)
+    let progress = crew.progress.into_inner().unwrap_or_else(PoisonError::into_inner);
+    progress.failure.map_or(Ok(progress.outcome), Err)
 }
 
 /// Takes away parts that the layout does not have: their recordings have changed, or have gone.
@@ -164,68 +148,50 @@ fn is_whole(store: &Store, part: &Part, config: &Config) -> bool {
         && (has_no_errors() || is_read("errors"))
 }
 
-fn errors_of(store: &Store, part: &Part) -> Result<u64, FleetError> {
+fn errors_of(store: &Store, part: &Part) -> Result<u64, InputError> {
     let name = format!("errors/{}", part.path);
     if !store.has(&name) {
         return Ok(0);
     }
-    Ok(row_count(&store.path(&name))?)
+    row_count(&store.path(&name))
 }
 
-impl<'a> Crew<'a> {
-    fn new(store: Store, config: &'a Config, parts: &[&'a Part]) -> Self {
-        let work = |part: &&'a Part| Work {
-            part,
-            rows: Mutex::new(vec![None; part.files.len()]),
-            left: AtomicUsize::new(part.files.len()),
-        };
-        let of = |(index, part): (usize, &&Part)| (0..part.files.len()).map(move |n| (index, n));
-        Self {
-            store,
-            config,
-            works: parts.iter().map(work).collect(),
-            queue: parts.iter().enumerate().flat_map(of).collect(),
-            next: AtomicUsize::new(0),
-            runs: AtomicU64::new(0),
-            errors: AtomicU64::new(0),
-            is_over: AtomicBool::new(false),
-            failure: Mutex::new(None),
-        }
-    }
-
+impl Crew<'_> {
     /// One worker.
     fn work(&self, done: &(dyn Fn(&FileEntry) + Sync)) {
-        while !self.is_over.load(Ordering::Relaxed) {
-            let next = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(&(work, number)) = self.queue.get(next) else { return };
-            let work = &self.works[work];
-            let file = &work.part.files[number];
-            let count = || {
-                self.runs.fetch_add(1, Ordering::Relaxed);
-            };
-            let rows = rows_of(file, self.config, &count);
-            self.errors.fetch_add(rows.errors.len() as u64, Ordering::Relaxed);
-            work.rows.lock().unwrap_or_else(PoisonError::into_inner)[number] = Some(rows);
-            if work.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-                self.finish(work);
+        let next = || self.queue.get(self.next.fetch_add(1, Ordering::Relaxed)).copied();
+        while let Some((part, number)) = next() {
+            let file = &self.parts[part].files[number];
+            if let Some(all) = self.note(part, number, rows_of(file, self.config))
+                && let Err(failure) = self.write(self.parts[part], &all)
+            {
+                self.next.store(self.queue.len(), Ordering::Relaxed);
+                self.progress().failure = Some(failure);
             }
             done(file);
         }
     }
 
-    /// Writes a part whose recordings are all done.
-    fn finish(&self, work: &Work<'_>) {
-        let mut rows = work.rows.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut all = Rows::default();
-        rows.drain(..).flatten().for_each(|rows| all.extend(rows));
-        if let Err(error) = self.write(work.part, &all) {
-            self.is_over.store(true, Ordering::Relaxed);
-            *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-        }
+    /// Takes note of a recording's rows. All rows of its part, if that is done.
+    fn note(&self, part: usize, number: usize, rows: Rows) -> Option<Rows> {
+        let mut progress = self.progress();
+        progress.outcome.runs += rows.made;
+        progress.outcome.errors += rows.errors.len() as u64;
+        let known = &mut progress.rows[part];
+        known.insert(number, rows);
+        (known.len() == self.parts[part].files.len()).then(|| {
+            let mut all = Rows::default();
+            std::mem::take(known).into_values().for_each(|rows| all.extend(rows));
+            all
+        })
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The ranks come last: where they are, the others are, too.
-    fn write(&self, part: &Part, rows: &Rows) -> Result<(), FleetError> {
+    fn write(&self, part: &Part, rows: &Rows) -> Result<(), InputError> {
         match rows.errors.is_empty() {
             true => self.store.remove(&format!("errors/{}", part.path))?,
             false => self.write_table("errors", &errors(), part, &rows.errors)?,
@@ -243,8 +209,9 @@ impl<'a> Crew<'a> {
         columns: &[Column<R>],
         part: &Part,
         rows: &[Vec<Value>],
-    ) -> Result<(), FleetError> {
-        let bytes = encode(name, &heading(columns), rows)?;
-        Ok(self.store.write(&format!("{name}/{}", part.path), &bytes)?)
+    ) -> Result<(), InputError> {
+        let bytes = encode(name, &heading(columns), rows);
+        let bytes = bytes.map_err(|error| InputError(error.to_string()))?;
+        self.store.write(&format!("{name}/{}", part.path), &bytes)
     }
 }

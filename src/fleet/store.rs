@@ -34,33 +34,26 @@ impl Store {
     pub(super) fn open(root: &Path, about: &About) -> Result<Self, InputError> {
         let store = Self { root: root.to_owned() };
         fs::create_dir_all(root).map_err(|source| io_error(root, source))?;
-        match fs::read(root.join(ABOUT)) {
-            Ok(text) => {
-                let known: Option<About> = serde_json::from_slice(&text).ok();
-                match known.map(|known| known.difference(about)) {
-                    None => return Err(foreign(root)),
-                    Some(Some(what)) => {
-                        let problem = format!(
-                            "holds results of other {what}: give the same, or name another folder"
-                        );
-                        return Err(InputError::at(root.display(), problem));
-                    }
-                    Some(None) => {}
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                if !store.is_new()? {
-                    // Another shard may have begun between the two looks.
-                    let has_begun = store.has(ABOUT);
-                    return if has_begun { Self::open(root, about) } else { Err(foreign(root)) };
-                }
-                let mut text = serde_json::to_vec_pretty(about).unwrap_or_default();
-                text.push(b'\n');
-                store.write(ABOUT, &text)?;
-            }
-            Err(source) => return Err(io_error(&root.join(ABOUT), source)),
+        if !store.has(ABOUT) && store.is_new()? {
+            let mut text = serde_json::to_vec_pretty(about).unwrap_or_default();
+            text.push(b'\n');
+            store.write(ABOUT, &text)?;
+            return Ok(store);
         }
-        Ok(store)
+        // Another shard may have begun between the two looks.
+        let text = match fs::read(root.join(ABOUT)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(foreign(root)),
+            other => other.map_err(|source| io_error(&root.join(ABOUT), source))?,
+        };
+        let known: About = serde_json::from_slice(&text).map_err(|_| foreign(root))?;
+        match known.difference(about) {
+            None => Ok(store),
+            Some(what) => {
+                let problem =
+                    format!("holds results of other {what}: give the same, or name another folder");
+                Err(InputError::at(root.display(), problem))
+            }
+        }
     }
 
     /// Opens a folder that is there, whatever its tables are made of.
@@ -68,8 +61,7 @@ impl Store {
         let text = fs::read(root.join(ABOUT));
         let missing = "no results of a fleet here: name the folder that 'gmlake-sim fleet' wrote";
         let text = text.map_err(|_| InputError::at(root.display(), missing))?;
-        let known: Option<About> = serde_json::from_slice(&text).ok();
-        let known = known.ok_or_else(|| foreign(root))?;
+        let known: About = serde_json::from_slice(&text).map_err(|_| foreign(root))?;
         if known.schema_version > SCHEMA_VERSION {
             return Err(InputError::at(root.display(), "written by a newer gmlake-sim"));
         }

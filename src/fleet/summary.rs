@@ -22,8 +22,8 @@ const PROBLEMS: usize = 1000;
 
 /// The runs of one rank: allocators with what they hold.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Rank {
-    pub(super) facts: RankFacts,
+struct Rank {
+    facts: RankFacts,
     runs: Vec<Run>,
 }
 
@@ -51,23 +51,21 @@ pub fn summarize(
 ) -> Result<FleetSummary, InputError> {
     let store = Store::existing(folder)?;
     let mut summary = Summary::new(cards, reference.or(recorded(&store)?));
-    let mut group: Option<(String, Vec<Rank>)> = None;
-    for part in store.parts("ranks")? {
-        let place = part.rsplit_once('/').map_or(part.as_str(), |(place, _)| place).to_owned();
-        if group.as_ref().is_none_or(|(open, _)| *open != place) {
-            if let Some((place, ranks)) = group.take() {
-                summary.add_job(&place, &ranks);
-            }
-            group = Some((place, Vec::new()));
+    let parts = store.parts("ranks")?;
+    for group in parts.chunk_by(|one, other| place(one) == place(other)) {
+        let mut ranks = Vec::new();
+        for part in group {
+            ranks.extend(summary.ranks(&store, part)?);
         }
-        let ranks = summary.ranks(&store, &part)?;
-        group.get_or_insert_default().1.extend(ranks);
-    }
-    if let Some((place, ranks)) = group {
-        summary.add_job(&place, &ranks);
+        summary.add_job(place(&group[0]), &ranks);
     }
     summary.read_errors(&store)?;
     Ok(summary.finish())
+}
+
+/// The folders of a part: those of its job and its date.
+fn place(part: &str) -> &str {
+    part.rsplit_once('/').map_or(part, |(place, _)| place)
 }
 
 /// The name of what PyTorch did, if any recording says so.
@@ -88,9 +86,8 @@ fn is_recorded(run: &Record) -> bool {
 struct Summary<'a> {
     cards: Vec<&'a Target>,
     reference: Option<String>,
-    labels: Vec<String>,
+    /// Each allocator; until the end, it counts every card, and what fits on none.
     totals: Vec<FleetTotal>,
-    counts: Vec<Vec<u64>>,
     found: FleetSummary,
     problems: BTreeMap<String, (u64, String)>,
 }
@@ -102,9 +99,7 @@ impl<'a> Summary<'a> {
         Self {
             cards,
             reference: reference.map(str::to_owned),
-            labels: Vec::new(),
             totals: Vec::new(),
-            counts: Vec::new(),
             found: FleetSummary::default(),
             problems: BTreeMap::new(),
         }
@@ -142,12 +137,13 @@ impl<'a> Summary<'a> {
     fn label(&mut self, record: &Record) -> usize {
         let (allocator, settings) = (record.text("allocator"), record.text("settings"));
         let label = if settings.is_empty() { allocator } else { format!("{allocator} {settings}") };
-        let known = self.labels.iter().position(|other| *other == label);
+        let known = self.totals.iter().position(|total| total.allocator == label);
         known.unwrap_or_else(|| {
-            self.labels.push(label.clone());
-            self.totals.push(FleetTotal { allocator: label, ..FleetTotal::default() });
-            self.counts.push(vec![0; self.cards.len() + 1]);
-            self.labels.len() - 1
+            let cards = self.cards.iter().map(|card| Some(card.name.clone())).chain([None]);
+            let enough_cards = cards.map(|card| CardCount { card, count: 0 }).collect();
+            let total = FleetTotal { allocator: label, enough_cards, ..FleetTotal::default() };
+            self.totals.push(total);
+            self.totals.len() - 1
         })
     }
 
@@ -155,8 +151,8 @@ impl<'a> Summary<'a> {
     /// far has it.
     fn reference(&self) -> Option<usize> {
         match &self.reference {
-            Some(wanted) => self.labels.iter().position(|label| label == wanted),
-            None => (!self.labels.is_empty()).then_some(0),
+            Some(wanted) => self.totals.iter().position(|total| total.allocator == *wanted),
+            None => (!self.totals.is_empty()).then_some(0),
         }
     }
 
@@ -174,10 +170,10 @@ impl<'a> Summary<'a> {
         for rank in ranks {
             self.add_rank(rank, reference);
         }
-        for label in 0..self.labels.len() {
+        for label in 0..self.totals.len() {
             self.count_cards(label, ranks);
         }
-        let peaks = (0..self.labels.len()).filter_map(|label| self.peak(ranks, label)).collect();
+        let peaks = (0..self.totals.len()).filter_map(|label| self.peak(ranks, label)).collect();
         let lost = |run: &Run| run.reserved.saturating_sub(run.active);
         let runs = ranks.iter().filter_map(|rank| rank.run(reference?));
         let lost_bytes = runs.map(lost).reduce(|sum, lost| sum + lost);
@@ -187,7 +183,7 @@ impl<'a> Summary<'a> {
         let (ranks, is_lower_bound) = (ranks.len() as u64, incomplete > 0);
         let job = FleetJob { job, date, ranks, is_lower_bound, lost_bytes, peaks };
         self.found.worst_jobs.push(job);
-        self.trim();
+        self.trim(8 * NAMED);
     }
 
     /// Takes note of ranks that hold another amount than their peers.
@@ -234,7 +230,7 @@ impl<'a> Summary<'a> {
         // Of equals the first.
         let (rank, worst) = runs().min_by_key(|(_, run)| std::cmp::Reverse(run.reserved))?;
         Some(JobPeak {
-            allocator: self.labels[label].clone(),
+            allocator: self.totals[label].allocator.clone(),
             worst_rank: rank.facts.rank,
             worst_bytes: worst.reserved,
             least_bytes: runs().map(|(_, run)| run.reserved).min()?,
@@ -253,20 +249,21 @@ impl<'a> Summary<'a> {
         let is_known = ranks.iter().all(|rank| rank.facts.is_complete);
         let enough = runs().map(Run::enough).max().unwrap_or(0);
         let requested = ranks.iter().map(|rank| rank.facts.requested).max().unwrap_or(0);
+        let total = &mut self.totals[label];
         match (smallest(requested), smallest(enough)) {
-            (None, _) => self.counts[label][self.cards.len()] += count,
-            (_, Some(card)) if is_known => self.counts[label][card] += count,
-            _ => self.totals[label].unknown_cards += count,
+            (None, _) => total.enough_cards[self.cards.len()].count += count,
+            (_, Some(card)) if is_known => total.enough_cards[card].count += count,
+            _ => total.unknown_cards += count,
         }
     }
 
-    /// Keeps no more than what will be named.
-    fn trim(&mut self) {
-        if self.found.worst_jobs.len() > 8 * NAMED {
+    /// Keeps what will be named, of lists that are longer than `most`.
+    fn trim(&mut self, most: usize) {
+        if self.found.worst_jobs.len() > most {
             self.found.worst_jobs.sort_by_key(|job| std::cmp::Reverse(job.lost_bytes));
             self.found.worst_jobs.truncate(NAMED);
         }
-        if self.found.unlike.len() > 8 * NAMED {
+        if self.found.unlike.len() > most {
             self.found.unlike.sort_by(farthest);
             self.found.unlike.truncate(NAMED);
         }
@@ -288,13 +285,10 @@ impl<'a> Summary<'a> {
     }
 
     fn finish(mut self) -> FleetSummary {
+        self.trim(0);
         let reference = self.reference();
-        let cards: Vec<Option<String>> =
-            self.cards.iter().map(|card| Some(card.name.clone())).chain([None]).collect();
-        for (total, counts) in self.totals.iter_mut().zip(&self.counts) {
-            let of = cards.iter().zip(counts).filter(|&(_, &count)| count > 0);
-            total.enough_cards =
-                of.map(|(card, &count)| CardCount { card: card.clone(), count }).collect();
+        for total in &mut self.totals {
+            total.enough_cards.retain(|card| card.count > 0);
         }
         if let Some(reference) = reference {
             let total = self.totals.remove(reference);
@@ -307,10 +301,6 @@ impl<'a> Summary<'a> {
         }
         self.found.targets = self.cards.into_iter().cloned().collect();
         self.found.totals = self.totals;
-        self.found.worst_jobs.sort_by_key(|job| std::cmp::Reverse(job.lost_bytes));
-        self.found.worst_jobs.truncate(NAMED);
-        self.found.unlike.sort_by(farthest);
-        self.found.unlike.truncate(NAMED);
         let problem = |(text, (count, example))| Problem { text, count, example };
         self.found.problems = self.problems.into_iter().map(problem).collect();
         self.found.problems.sort_by_key(|problem| std::cmp::Reverse(problem.count));

@@ -19,6 +19,8 @@ pub(super) struct Rows {
     pub(super) ranks: Vec<Vec<Value>>,
     pub(super) steps: Vec<Vec<Value>>,
     pub(super) errors: Vec<Vec<Value>>,
+    /// Runs that were made for them.
+    pub(super) made: u64,
 }
 
 impl Rows {
@@ -28,6 +30,7 @@ impl Rows {
         self.ranks.extend(other.ranks);
         self.steps.extend(other.steps);
         self.errors.extend(other.errors);
+        self.made += other.made;
     }
 
     fn add_error(&mut self, file: &FileEntry, problem: &str) {
@@ -40,58 +43,50 @@ impl Rows {
             self.steps.push(cells(&steps(), &StepRow { run: row, number: index + 1, step }));
         }
     }
+
+    fn add_device(&mut self, file: &FileEntry, opened: &Opened, config: &Config) {
+        let mut requested_peak_bytes = 0;
+        let mut add = |rows: &mut Self, run: &RunSummary, point: Option<&Point>| {
+            requested_peak_bytes = run.requested_peak_bytes.max(requested_peak_bytes);
+            rows.add_run(RunRow { file, run, point }, config.has_steps);
+        };
+        if let Some(recorded) = &opened.recorded {
+            add(self, recorded, None);
+        }
+        for point in &config.grid.points {
+            let scenario = Scenario::new(opened, point.choice.clone(), point.setup.clone());
+            match scenario.run() {
+                Ok(found) => add(self, found, Some(point)),
+                Err(error) => {
+                    let allocator = point.choice.spec.name;
+                    self.add_error(file, &format!("{}: {allocator}: {error}", opened.file));
+                }
+            }
+            self.made += 1;
+        }
+        self.ranks.push(cells(&ranks(), &RankRow { file, opened, requested_peak_bytes }));
+    }
 }
 
-/// All rows of a recording. `done` is called after each run.
-pub(super) fn rows_of(file: &FileEntry, config: &Config, done: &dyn Fn()) -> Rows {
-    let all = || match open_all(&file.path, &config.load) {
-        Err(error) => {
-            let mut rows = Rows::default();
-            rows.add_error(file, &error.to_string());
-            rows
-        }
-        Ok(devices) => {
-            let mut rows = Rows::default();
-            for opened in &devices {
-                rows.extend(rows_of_device(file, opened, config, done));
+/// All rows of a recording.
+pub(super) fn rows_of(file: &FileEntry, config: &Config) -> Rows {
+    let all = || {
+        let mut rows = Rows::default();
+        match open_all(&file.path, &config.load) {
+            Err(error) => rows.add_error(file, &error.to_string()),
+            Ok(devices) => {
+                devices.iter().for_each(|opened| rows.add_device(file, opened, config));
             }
-            rows
         }
+        rows
     };
     // What was computed so far is thrown away, so that nothing half-done can be seen.
     catch_unwind(AssertUnwindSafe(all)).unwrap_or_else(|fault| {
+        let problem = format!("a fault in gmlake-sim, please report it: {}", words(&fault));
         let mut rows = Rows::default();
-        rows.add_error(
-            file,
-            &format!("a fault in gmlake-sim, please report it: {}", words(&fault)),
-        );
+        rows.add_error(file, &problem);
         rows
     })
-}
-
-fn rows_of_device(file: &FileEntry, opened: &Opened, config: &Config, done: &dyn Fn()) -> Rows {
-    let mut rows = Rows::default();
-    let mut requested_peak_bytes = 0;
-    let mut add = |rows: &mut Rows, run: &RunSummary, point: Option<&Point>| {
-        requested_peak_bytes = run.requested_peak_bytes.max(requested_peak_bytes);
-        rows.add_run(RunRow { file, run, point }, config.has_steps);
-    };
-    if let Some(recorded) = &opened.recorded {
-        add(&mut rows, recorded, None);
-    }
-    for point in &config.grid.points {
-        let scenario = Scenario::new(opened, point.choice.clone(), point.setup.clone());
-        match scenario.run() {
-            Ok(found) => add(&mut rows, found, Some(point)),
-            Err(error) => {
-                let allocator = point.choice.spec.name;
-                rows.add_error(file, &format!("{}: {allocator}: {error}", opened.file));
-            }
-        }
-        done();
-    }
-    rows.ranks.push(cells(&ranks(), &RankRow { file, opened, requested_peak_bytes }));
-    rows
 }
 
 /// What a panic said.
