@@ -86,9 +86,9 @@ impl<'o> Scenario<'o> {
         let mut wanted: Vec<Option<usize>> = events.iter().copied().chain([peak_event]).collect();
         wanted.sort_unstable();
         wanted.dedup();
-        let mut tenants = Tenants::new(observer);
+        let mut tenants = Tenants::new();
         for event in wanted {
-            let state = stage.look(self.opened, event, &mut tenants)?;
+            let state = stage.look(self.opened, event, &mut (&mut tenants, &mut *observer))?;
             if event == peak_event {
                 let free = state.blocks.iter().map(|block| &block.view);
                 let free = free.filter(|view| view.state == BlockUse::Free).collect::<Vec<_>>();
@@ -122,9 +122,9 @@ impl Stage<'_> {
             let _ = self.advance(last, observer)?;
         }
         let since = if is_attempt { self.since(trace) } else { FxHashMap::default() };
-        let mut glance = Glance { trace, last, since, seen: None, then: observer };
+        let mut glance = Glance { trace, last, since, seen: None };
         if self.replay.outcome.events == last {
-            let _ = self.advance(last + 1, &mut glance)?;
+            let _ = self.advance(last + 1, &mut (&mut glance, observer))?;
         }
         let got = self.replay.block(trace.events[last].alloc);
         let got = got.filter(|_| trace.events[last].kind == EventKind::Malloc);
@@ -145,30 +145,20 @@ impl Stage<'_> {
 }
 
 /// Looks at what a request holds that is only tried, before it is given back.
-struct Glance<'a, O> {
+struct Glance<'a> {
     trace: &'a Trace,
     last: usize,
     since: FxHashMap<BlockId, usize>,
     seen: Option<Peak>,
-    then: &'a mut O,
 }
 
-impl<O: Observer<Simulated>> Observer<Simulated> for Glance<'_, O> {
-    fn before(&mut self, step: &mut Step<'_, Simulated>) {
-        self.then.before(step);
-    }
-
+impl Observer<Simulated> for Glance<'_> {
     fn served(&mut self, step: &mut Step<'_, Simulated>, given: Option<Allocation>) {
         if step.index == self.last && step.event.kind == EventKind::Attempt {
             let got = given.map(|given| given.block);
             let now = (step.allocator, &self.since);
             self.seen = Some(state(self.trace, Some(self.last), got, now));
         }
-        self.then.served(step, given);
-    }
-
-    fn after(&mut self, step: &mut Step<'_, Simulated>) {
-        self.then.after(step);
     }
 }
 

@@ -10,33 +10,22 @@ use crate::drive::{Observer, Step};
 use crate::simulation::Simulated;
 use crate::units::Bytes;
 
-/// Passes a run on to its own observer, and notes each request that was served: its event, where it was served, and how
-/// large its block is.
-pub(super) struct Tenants<'a, O> {
+/// Notes each request that was served: its event, where it was served, and how large its block is.
+pub(super) struct Tenants {
     log: Option<Vec<(usize, u64, Bytes)>>,
-    then: &'a mut O,
 }
 
-impl<O: Observer<Simulated>> Observer<Simulated> for Tenants<'_, O> {
-    fn before(&mut self, step: &mut Step<'_, Simulated>) {
-        self.then.before(step);
-    }
-
+impl Observer<Simulated> for Tenants {
     fn served(&mut self, step: &mut Step<'_, Simulated>, given: Option<Allocation>) {
         if let (Some(log), Some(given)) = (&mut self.log, given) {
             log.push((step.index, given.at.0, given.size));
         }
-        self.then.served(step, given);
-    }
-
-    fn after(&mut self, step: &mut Step<'_, Simulated>) {
-        self.then.after(step);
     }
 }
 
-impl<'a, O> Tenants<'a, O> {
-    pub(super) fn new(then: &'a mut O) -> Self {
-        Self { log: Some(Vec::new()), then }
+impl Tenants {
+    pub(super) fn new() -> Self {
+        Self { log: Some(Vec::new()) }
     }
 
     /// The request that had each of these free blocks last, by the block's address. The blocks are in address order.

@@ -94,6 +94,24 @@ impl<D, O: Observer<D>> Observer<D> for Option<O> {
     }
 }
 
+/// Two watch, the first one first.
+impl<D, A: Observer<D>, B: Observer<D>> Observer<D> for (&mut A, &mut B) {
+    fn before(&mut self, step: &mut Step<'_, D>) {
+        self.0.before(step);
+        self.1.before(step);
+    }
+
+    fn served(&mut self, step: &mut Step<'_, D>, given: Option<Allocation>) {
+        self.0.served(step, given);
+        self.1.served(step, given);
+    }
+
+    fn after(&mut self, step: &mut Step<'_, D>) {
+        self.0.after(step);
+        self.1.after(step);
+    }
+}
+
 /// The block of an allocation that is not live, in two thirds of the bytes of an `Option`.
 const NO_BLOCK: BlockId = BlockId { index: NIL, generation: 0 };
 
