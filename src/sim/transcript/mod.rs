@@ -38,10 +38,6 @@ use rustc_hash::FxHashMap;
 /// # Errors
 /// If an option is wrong, or the device fails in another way than by running out of memory.
 pub fn transcribe(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<Records, RunError> {
-    let mut setup = setup.clone();
-    if !opened.start.is_empty() {
-        setup.addresses.get_or_insert(AddressPolicy::Driver);
-    }
     let environment = setup.environment(opened);
     let is_pytorchs = ["caching", "expandable"].contains(&choice.spec.name);
     let conf = match is_pytorchs {
@@ -59,14 +55,29 @@ pub fn transcribe(opened: &Opened, choice: &Choice, setup: &Setup) -> Result<Rec
         conf,
         is_pytorchs,
     };
-    let mut allocator = choice.build(&environment, opened.has_private_pools())?;
+    let (allocator, device) = follow(opened, choice, setup, &mut scribe)?;
+    let written_by = Some(Writer::exactly(environment.version));
+    Ok(Records { written_by, ..scribe.finish(allocator.as_ref(), &device.watch) })
+}
+
+/// A whole run, which `observer` follows.
+fn follow(
+    opened: &Opened,
+    choice: &Choice,
+    setup: &Setup,
+    observer: &mut impl Observer<Watching>,
+) -> Result<(Box<dyn Allocator>, Watching), RunError> {
+    let mut setup = setup.clone();
+    if !opened.start.is_empty() {
+        setup.addresses.get_or_insert(AddressPolicy::Driver);
+    }
+    let mut allocator = choice.build(&setup.environment(opened), opened.has_private_pools())?;
     let mut device = Watched::new(setup.device(opened, choice), HeldSegments::default());
     let mut replay = Replay::new(&opened.trace, setup.on_oom);
     let range = 0..opened.trace.events.len();
-    let flow = replay.advance(range, allocator.as_mut(), &mut device, &mut scribe);
+    let flow = replay.advance(range, allocator.as_mut(), &mut device, observer);
     let _ = flow.map_err(|source| RunError::Device { event: replay.outcome.events, source })?;
-    let written_by = Some(Writer::exactly(environment.version));
-    Ok(Records { written_by, ..scribe.finish(allocator.as_ref(), &device.watch) })
+    Ok((allocator, device))
 }
 
 /// The settings that a run of PyTorch's allocator had, as its snapshot should tell.

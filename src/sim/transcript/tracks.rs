@@ -6,10 +6,9 @@
 
 use std::io::{self, Write};
 
-use super::Watching;
+use super::{Watching, follow};
 use crate::allocator::{Allocation, Allocator, BlockUse, Usage};
-use crate::device::{AddressPolicy, Watched};
-use crate::drive::{Observer, Replay, Step};
+use crate::drive::{Observer, Step};
 use crate::sim::choice::Choice;
 use crate::sim::opened::Opened;
 use crate::sim::run::RunError;
@@ -65,15 +64,6 @@ fn run<W: Write>(
     origin_us: u64,
     trace: &mut Perfetto<W>,
 ) -> Result<u64, TracksError> {
-    let mut setup = setup.clone();
-    if !opened.start.is_empty() {
-        setup.addresses.get_or_insert(AddressPolicy::Driver);
-    }
-    let environment = setup.environment(opened);
-    let mut allocator =
-        choice.build(&environment, opened.has_private_pools()).map_err(RunError::from)?;
-    let mut device = Watched::new(setup.device(opened, choice), HeldSegments::default());
-    let mut replay = Replay::new(&opened.trace, setup.on_oom);
     let mut tracks = Tracks {
         trace,
         opened,
@@ -85,9 +75,7 @@ fn run<W: Write>(
         next_look: 0,
         outcome: Ok(()),
     };
-    let range = 0..opened.trace.events.len();
-    let flow = replay.advance(range, allocator.as_mut(), &mut device, &mut tracks);
-    let _ = flow.map_err(|source| RunError::Device { event: replay.outcome.events, source })?;
+    follow(opened, choice, setup, &mut tracks)?;
     tracks.outcome?;
     let end_us = tracks.now_us;
     Ok(trace.end_process(end_us)?)
