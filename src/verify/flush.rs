@@ -126,7 +126,7 @@ impl<'a> Verifier<'a> {
 
     /// Who gave memory back next, by what the recording proves.
     fn proven_flusher(&self, last: usize) -> Option<Flusher> {
-        (self.gpu.device.next..last).find_map(|entry| self.flushers.of(entry))
+        (self.gpu.device.next..last).find_map(|entry| self.flushers.get(&entry).copied())
     }
 
     /// Whether the limit, or the driver by what it refused, would not let this much be held; or garbage is collected.

@@ -26,26 +26,19 @@ pub(super) enum Flusher {
     Malloc,
 }
 
-/// Who gave memory back right before a malloc, where the recording proves it.
-#[derive(Debug, Default)]
-pub(super) struct Flushers {
-    of_entry: FxHashMap<usize, Flusher>,
-}
+/// Who gave back what these entries say, where the stacks and times of a recording prove it.
+pub(super) type Flushers = FxHashMap<usize, Flusher>;
 
-impl Flushers {
-    /// What the stacks and times of a recording prove.
-    pub(super) fn new(records: &Records) -> Self {
-        let mut search = Search::new(records);
-        for (index, entry) in records.entries.iter().enumerate() {
-            search.add(index, entry);
-        }
-        Self { of_entry: search.found }
+/// Who gave memory back right before a malloc.
+pub(super) fn flushers(records: &Records) -> Flushers {
+    let (entries, stacks) = (&records.entries[..], &records.stacks);
+    let (made_by, found) = (FxHashMap::default(), Flushers::default());
+    let mut search =
+        Search { entries, stacks, made_by, given: Vec::new(), has_paused: false, found };
+    for (index, entry) in entries.iter().enumerate() {
+        search.add(index, entry);
     }
-
-    /// Who gave back what this entry says.
-    pub(super) fn of(&self, entry: usize) -> Option<Flusher> {
-        self.of_entry.get(&entry).copied()
-    }
+    search.found
 }
 
 /// An entry that gives memory back, and the stack with which the segment was made.
@@ -60,16 +53,10 @@ struct Search<'r> {
     given: Vec<Given>,
     /// Whether it went on so late that it was another one that gave this back.
     has_paused: bool,
-    found: FxHashMap<usize, Flusher>,
+    found: Flushers,
 }
 
 impl<'r> Search<'r> {
-    fn new(records: &'r Records) -> Self {
-        let (entries, stacks) = (&records.entries[..], &records.stacks);
-        let (made_by, found) = (FxHashMap::default(), FxHashMap::default());
-        Self { entries, stacks, made_by, given: Vec::new(), has_paused: false, found }
-    }
-
     fn add(&mut self, index: usize, entry: &Entry) {
         match entry.action {
             Action::SegmentFree | Action::SegmentUnmap => {

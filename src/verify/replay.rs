@@ -20,11 +20,11 @@ use rustc_hash::FxHashMap;
 use super::device::{Problem, RecordedDevice};
 use super::ending::differing_segments;
 use super::entries::{describe, ends_operation, first_growth};
-use super::flusher::Flushers;
+use super::flusher::{Flushers, flushers};
 use super::lifetimes::{Lifetimes, MemPools, inferred_pool};
 use super::limits::Bounds;
 use super::start::{StartState, state_at};
-use super::verification::{Difference, HOPELESS, Verification};
+use super::verification::{Difference, HOPELESS, Refused, Verification};
 use crate::allocator::{AllocError, Allocator, BlockId, Caching, Environment, Request, Usage};
 use crate::device::{Counted, Watched};
 use crate::run::Timeline;
@@ -51,8 +51,7 @@ impl<'a> Recorded<'a> {
         let start = state_at(records, 0, &environment.conf);
         let held = start.layout.segments.iter().map(|segment| segment.size).sum();
         let bounds = Bounds::new(&records.entries, environment, held);
-        let flushers = Flushers::new(records);
-        Self { records, environment, start, bounds, flushers }
+        Self { records, environment, start, bounds, flushers: flushers(records) }
     }
 }
 
@@ -327,7 +326,10 @@ impl<'a> Verifier<'a> {
             {
                 self.accept(entry);
                 let needed = self.model.segment_for(request.size);
-                self.report.note_refusal(entry, self.model.usage().reserved, needed);
+                // 0 is what a file says that does not know.
+                let device_free = Some(entry.addr).filter(|&free| free > 0);
+                let held = self.model.usage().reserved;
+                self.report.refused.get_or_insert(Refused { held, device_free, needed });
                 if request.pool != entry.pool {
                     self.report.labels.pools.push((last, request.pool));
                 }

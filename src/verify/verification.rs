@@ -6,7 +6,7 @@ use super::start::StartState;
 use crate::allocator::Usage;
 use crate::device::CallCounts;
 use crate::run::Timeline;
-use crate::trace::{Action, Entry, Labels};
+use crate::trace::{Action, Labels};
 use crate::units::{Bytes, Grouped};
 
 /// After this many differences the model is not put right any more: it is another allocator.
@@ -87,14 +87,6 @@ pub struct Verification {
     pub timeline: Timeline,
     /// Time that the replay took, in nanoseconds.
     pub elapsed_ns: u64,
-}
-
-impl Verification {
-    /// Keeps what the driver had left at the first request that ran out; 0 is what a file says that does not know.
-    pub(super) fn note_refusal(&mut self, entry: &Entry, held: Bytes, needed: Bytes) {
-        let device_free = Some(entry.addr).filter(|&free| free > 0);
-        self.refused.get_or_insert(Refused { held, device_free, needed });
-    }
 }
 
 /// How many differences there are, in words.
