@@ -9,8 +9,11 @@
 //!   alloc-conf=;expandable_segments:True          PyTorch's settings, separated by semicolons
 //! ```
 
+use std::fmt::Display;
+
 use super::data::Axis;
 use crate::alloc_conf::split_outside_brackets;
+use crate::input_error::InputError;
 use crate::units::{Bytes, GIB, KIB, MIB, TIB, parse_size};
 
 /// More values than this on one axis are a slip.
@@ -26,22 +29,13 @@ pub(super) enum Kind<'a> {
 }
 
 /// Why an axis was refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("--set {text:?}: {problem}")]
-pub struct AxisError {
-    text: String,
-    problem: String,
-}
-
-impl AxisError {
-    pub(super) fn new(text: &str, problem: impl Into<String>) -> Self {
-        Self { text: text.to_owned(), problem: problem.into() }
-    }
+pub(super) fn refused(text: &str, problem: impl Display) -> InputError {
+    InputError(format!("--set {text:?}: {problem}"))
 }
 
 /// Reads an axis. Fails if it is not `NAME=VALUES`, a range has no end, or there are far too many values.
-pub(super) fn parse(text: &str) -> Result<Axis, AxisError> {
-    let fail = |problem: &str| AxisError::new(text, problem);
+pub(super) fn parse(text: &str) -> Result<Axis, InputError> {
+    let fail = |problem: &str| refused(text, problem);
     let usage = "write NAME=VALUE,... with NAME an allocator's option, such as \
                  gmlake.fragment_limit, or device-memory, profile or alloc-conf";
     let (name, values) = text.split_once('=').ok_or_else(|| fail(usage))?;
@@ -52,7 +46,7 @@ pub(super) fn parse(text: &str) -> Result<Axis, AxisError> {
     for item in split_outside_brackets(values, separator) {
         match item.split_once("..") {
             Some(range) if name != "alloc-conf" && name != "profile" => {
-                all.extend(expand(range).map_err(|problem| AxisError::new(text, problem))?);
+                all.extend(expand(range).map_err(|problem| refused(text, problem))?);
             }
             _ => all.push(item.trim().to_owned()),
         }

@@ -5,11 +5,12 @@
 
 use std::collections::BTreeSet;
 
-use super::axis::{self, AxisError, Kind};
+use super::axis::{self, Kind, refused};
 use super::data::{Axis, Setting};
 use crate::alloc_conf::TypedConf;
-use crate::allocator::{self, Environment, OptionError, Options, Spec};
+use crate::allocator::{self, Environment, Options, Spec};
 use crate::device::Profile;
+use crate::input_error::InputError;
 use crate::sim::{Choice, ChoiceError, Conf, Memory, Setup, as_set, find};
 use crate::units::parse_memory;
 
@@ -41,13 +42,10 @@ pub struct Grid {
 pub enum GridError {
     /// An axis is not understood.
     #[error(transparent)]
-    Axis(#[from] AxisError),
-    /// An allocator is not known, or refuses an option.
+    Axis(#[from] InputError),
+    /// An allocator is not known, or refuses an option or a value.
     #[error(transparent)]
     Choice(#[from] ChoiceError),
-    /// An allocator refuses a value.
-    #[error(transparent)]
-    Option(#[from] OptionError),
 }
 
 impl Grid {
@@ -61,7 +59,7 @@ impl Grid {
             axes.iter().map(|text| axis::parse(text)).collect::<Result<_, _>>()?;
         for (index, axis) in parsed.iter().enumerate() {
             if parsed[..index].iter().any(|other| other.name == axis.name) {
-                return Err(AxisError::new(&axes[index], "this is varied already").into());
+                return Err(refused(&axes[index], "this is varied already").into());
             }
         }
         let specs = allocators(names, &parsed)?;
@@ -73,15 +71,16 @@ impl Grid {
             let count = own.iter().fold(1_usize, |all, axis| all.saturating_mul(axis.values.len()));
             if points.len() + count > MOST_POINTS {
                 let text = axes.join(" --set ");
-                return Err(AxisError::new(&text, "this makes more than 1,000,000 points").into());
+                return Err(refused(&text, "this makes more than 1,000,000 points").into());
             }
-            points.extend(multiply(start, &own)?.into_iter().map(Point::following_settings));
+            points.extend(multiply(start, &own, base)?.into_iter().map(Point::following_settings));
         }
         // Settings may make two allocators one.
         let mut seen = BTreeSet::new();
         points.retain(|point| seen.insert(point.text()));
         for point in &points {
-            point.choice.spec.build(&point.choice.options, &environment(&point.setup))?;
+            let built = point.choice.spec.build(&point.choice.options, &environment(&point.setup));
+            built.map_err(ChoiceError::from)?;
         }
         Ok(Self { axes: parsed, points })
     }
@@ -138,16 +137,19 @@ fn concerns(axis: &Axis, spec: &Spec) -> bool {
     }
 }
 
-fn multiply(start: Point, axes: &[&Axis]) -> Result<Vec<Point>, GridError> {
+fn multiply(start: Point, axes: &[&Axis], base: &Setup) -> Result<Vec<Point>, GridError> {
     let mut points = vec![start];
     for axis in axes {
         let mut next = Vec::with_capacity(points.len() * axis.values.len());
         // A profile is a file: read once for each value, not for each point.
-        let worlds: Vec<Change> =
-            axis.values.iter().map(|value| change(axis, value)).collect::<Result<_, _>>()?;
-        for point in points {
-            for (value, change) in axis.values.iter().zip(&worlds) {
-                next.push(point.with(axis, value, change)?);
+        let change = |value: &String| change(axis, value, base);
+        let changes: Vec<Change> = axis.values.iter().map(change).collect::<Result<_, _>>()?;
+        for point in &points {
+            for (value, change) in axis.values.iter().zip(&changes) {
+                let mut point = point.clone();
+                point.settings.push(Setting { name: axis.name.clone(), value: value.clone() });
+                change(&mut point);
+                next.push(point);
             }
         }
         points = next;
@@ -155,28 +157,33 @@ fn multiply(start: Point, axes: &[&Axis]) -> Result<Vec<Point>, GridError> {
     Ok(points)
 }
 
-/// What a value of an axis does.
-enum Change {
-    Option(String),
-    Memory(Memory),
-    Profile(Box<Profile>),
-    Conf,
-}
+/// What a value of an axis does to a point.
+type Change = Box<dyn Fn(&mut Point)>;
 
-fn change(axis: &Axis, value: &str) -> Result<Change, AxisError> {
+/// What this value does, in a grid whose world is `base`.
+fn change(axis: &Axis, value: &str, base: &Setup) -> Result<Change, InputError> {
     let text = format!("{}={value}", axis.name);
-    let fail = |problem: String| AxisError::new(&text, problem);
+    let memory = |memory| -> Change { Box::new(move |point| point.setup.memory = memory) };
     Ok(match axis::kind(&axis.name) {
-        Some(Kind::Option { option, .. }) => Change::Option(option.to_owned()),
-        Some(Kind::Memory) if value == "unlimited" => Change::Memory(Memory::Unlimited),
-        Some(Kind::Memory) => match parse_memory(value).map_err(|error| fail(error.to_string()))? {
-            0 => return Err(fail("a device without memory serves nothing".to_owned())),
-            bytes => Change::Memory(Memory::Bytes(bytes)),
+        Some(Kind::Option { .. }) if value == "default" => Box::new(|_| ()),
+        Some(Kind::Option { option, .. }) => {
+            let (option, value) = (option.to_owned(), value.to_owned());
+            Box::new(move |point| point.choice.options.set(&option, &value))
+        }
+        Some(Kind::Memory) if value == "unlimited" => memory(Memory::Unlimited),
+        Some(Kind::Memory) => match parse_memory(value).map_err(|error| refused(&text, error))? {
+            0 => return Err(refused(&text, "a device without memory serves nothing")),
+            bytes => memory(Memory::Bytes(bytes)),
         },
-        Some(Kind::Profile) => Change::Profile(Box::new(
-            Profile::open(value).map_err(|error| fail(error.to_string()))?,
-        )),
-        Some(Kind::Conf) | None => Change::Conf,
+        Some(Kind::Profile) => {
+            let profile = Profile::open(value).map_err(|error| refused(&text, error))?;
+            Box::new(move |point| point.setup.profile = Some(profile.clone()))
+        }
+        Some(Kind::Conf) | None => {
+            let version = (!base.follows_file).then_some(base.version);
+            let conf = TypedConf::new(value, version).map_err(|error| refused(&text, error))?;
+            Box::new(move |point| point.setup.conf = Some(Conf::Typed(conf.clone())))
+        }
     })
 }
 
@@ -192,25 +199,6 @@ impl Point {
             self.choice = as_set(&self.choice, conf);
         }
         self
-    }
-
-    fn with(&self, axis: &Axis, value: &str, change: &Change) -> Result<Self, AxisError> {
-        let mut point = self.clone();
-        point.settings.push(Setting { name: axis.name.clone(), value: value.to_owned() });
-        match change {
-            Change::Option(_) if value == "default" => {}
-            Change::Option(option) => point.choice.options.set(option, value),
-            Change::Memory(memory) => point.setup.memory = *memory,
-            Change::Profile(profile) => point.setup.profile = Some((**profile).clone()),
-            Change::Conf => {
-                let version = (!point.setup.follows_file).then_some(point.setup.version);
-                let conf = TypedConf::new(value, version).map_err(|error| {
-                    AxisError::new(&format!("{}={value}", axis.name), error.to_string())
-                })?;
-                point.setup.conf = Some(Conf::Typed(conf));
-            }
-        }
-        Ok(point)
     }
 }
 

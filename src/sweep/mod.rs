@@ -12,7 +12,6 @@ mod grid;
 mod journal;
 pub mod show;
 
-pub use axis::AxisError;
 pub use data::{Axis, Setting, Sweep, SweepRow};
 pub use grid::{Grid, GridError, Point};
 pub use journal::Journal;
