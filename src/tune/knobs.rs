@@ -1,5 +1,7 @@
 //! Knobs: the options of `PYTORCH_CUDA_ALLOC_CONF` that are worth trying, with values.
 
+use crate::alloc_conf::split_outside_brackets;
+
 /// An option of PyTorch, and values to try; the default is to leave it out.
 pub(crate) struct Knob {
     pub(crate) name: &'static str,
@@ -46,13 +48,8 @@ pub(crate) fn single_settings() -> impl Iterator<Item = Vec<String>> {
 impl Knob {
     /// This knob's value in a setting that is made of ours.
     pub(crate) fn value_in(&self, conf: &str) -> Option<&'static str> {
-        let mut values = self.coarse.iter().chain(self.finer).copied();
-        values.find(|value| {
-            let text = format!("{}:{value}", self.name);
-            conf == text
-                || conf.starts_with(&format!("{text},"))
-                || conf.ends_with(&format!(",{text}"))
-                || conf.contains(&format!(",{text},"))
-        })
+        let options = split_outside_brackets(conf, ',');
+        let is_set = |value: &&str| options.contains(&&*format!("{}:{value}", self.name));
+        self.coarse.iter().chain(self.finer).copied().find(is_set)
     }
 }
