@@ -13,12 +13,16 @@
 //! ```
 
 pub mod chart;
-pub mod data;
+mod fit;
+mod need;
 mod search;
+mod series;
 pub mod show;
 
-pub use data::*;
+pub use fit::{FitVerdict, JobFit, RankFit};
 pub use gmlake_core::cards::{Card, CardError, Target};
+pub use need::{JobPlan, Need, Plan, Shortage, Trial, Verdict};
+pub use series::{Limit, Series};
 
 use std::path::Path;
 
@@ -32,7 +36,7 @@ use crate::sim::{
 };
 use crate::trace::{least_memory, peak_live_bytes};
 use crate::units::Bytes;
-use search::Search;
+use search::smallest;
 
 /// What a plan is to tell.
 #[derive(Debug, Clone)]
@@ -107,8 +111,21 @@ fn plan_spread(opened: &Opened, options: &PlanOptions, spread: Spread) -> Result
     for (need, trials) in needs.iter_mut().zip(trials.chunks(options.targets.len().max(1))) {
         need.verdicts = trials.iter().map(|&trial| verdict(need, trial)).collect();
     }
-    let live_peak_bytes = peak_live_bytes(&opened.trace);
-    Ok(Plan { live_peak_bytes, least_bytes: floor, ..assemble(opened, options, needs) })
+    let trace = &opened.trace;
+    Ok(Plan {
+        file: opened.file.clone(),
+        rank: None,
+        device: trace.device,
+        events: trace.events.len() as u64,
+        steps: trace.steps.len() as u64,
+        live_peak_bytes: peak_live_bytes(trace),
+        least_bytes: floor,
+        resolution_bytes: options.resolution,
+        targets: options.targets.clone(),
+        needs,
+        coverage: opened.coverage.clone(),
+        notes: opened.all_notes(),
+    })
 }
 
 /// What happens on a device of `capacity` bytes; where it must be the run without a limit, that one answers.
@@ -157,12 +174,9 @@ fn need(
     let Scenario { opened, choice, setup, .. } = scenario;
     let unlimited = scenario.run().map_err(|source| failed(opened, choice, source))?;
     setup.runs.made_one();
-    let search = Search {
-        floor: live_peak,
-        ceiling: unlimited.reserved_peak_bytes,
-        step: options.resolution,
-    };
-    let found = search.smallest(|capacity| trial(scenario, capacity))?;
+    let try_at = |capacity| trial(scenario, capacity);
+    let (ceiling, step) = (unlimited.reserved_peak_bytes, options.resolution);
+    let found = smallest(live_peak, ceiling, step, try_at)?;
     Ok(Need {
         allocator: choice.spec.name.to_owned(),
         options: choice.options.rows(),
@@ -178,23 +192,4 @@ fn verdict(need: &Need, trial: Trial) -> Verdict {
     let smallest = need.smallest_bytes().filter(|_| trial.runs());
     let spare_bytes = smallest.map(|least| trial.capacity_bytes.saturating_sub(least));
     Verdict { trial, spare_bytes }
-}
-
-fn assemble(opened: &Opened, options: &PlanOptions, needs: Vec<Need>) -> Plan {
-    let trace = &opened.trace;
-    let notes = opened.all_notes();
-    Plan {
-        file: opened.file.clone(),
-        rank: None,
-        device: trace.device,
-        events: trace.events.len() as u64,
-        steps: trace.steps.len() as u64,
-        live_peak_bytes: 0,
-        least_bytes: 0,
-        resolution_bytes: options.resolution,
-        targets: options.targets.clone(),
-        needs,
-        coverage: opened.coverage.clone(),
-        notes,
-    }
 }

@@ -13,7 +13,7 @@
 //!     live bytes: nothing runs below                      what the run held whose memory never ran out
 //! ```
 
-use super::data::Trial;
+use super::need::Trial;
 use crate::units::Bytes;
 
 /// Sizes below the border that are tried before it is taken for the lowest one.
@@ -21,17 +21,6 @@ const SCOUTS: u64 = 8;
 /// What an allocator holds without a limit suffices nearly always with one; where it does not, it is raised by a
 /// quarter that many times.
 const RAISES: u32 = 6;
-
-/// Where to look, in bytes.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Search {
-    /// Less than this cannot run.
-    pub floor: Bytes,
-    /// This is likely to run.
-    pub ceiling: Bytes,
-    /// How fine the answer is to be; sizes that are tried are multiples of it.
-    pub step: Bytes,
-}
 
 /// What was found.
 #[derive(Debug, Clone, Copy, Default)]
@@ -44,25 +33,26 @@ pub(super) struct Found {
     pub runs: u64,
 }
 
-impl Search {
-    /// Finds the smallest size that runs.
-    pub(super) fn smallest<E>(
-        self,
-        try_at: impl FnMut(Bytes) -> Result<Trial, E>,
-    ) -> Result<Found, E> {
-        let mut probe = Probe { step: self.step.max(1), try_at, found: Found::default() };
-        let floor = self.floor.saturating_sub(1) / probe.step;
-        if !probe.climb(self.ceiling.div_ceil(probe.step).max(floor + 1))? {
-            return Ok(probe.found);
-        }
-        // Who keeps no cache needs what it held, to the step: one run more tells.
-        if probe.best() > floor + 1 && probe.runs(probe.best() - 1)? {
-            probe.bisect(floor)?;
-        }
-        probe.scout(floor)?;
-        probe.settle()?;
-        Ok(probe.found)
+/// Finds the smallest size that runs, in bytes: less than `floor` cannot, `ceiling` is likely to. The sizes that are
+/// tried are multiples of `step`.
+pub(super) fn smallest<E>(
+    floor: Bytes,
+    ceiling: Bytes,
+    step: Bytes,
+    try_at: impl FnMut(Bytes) -> Result<Trial, E>,
+) -> Result<Found, E> {
+    let mut probe = Probe { step: step.max(1), try_at, found: Found::default() };
+    let floor = floor.saturating_sub(1) / probe.step;
+    if !probe.climb(ceiling.div_ceil(probe.step).max(floor + 1))? {
+        return Ok(probe.found);
     }
+    // Who keeps no cache needs what it held, to the step: one run more tells.
+    if probe.best() > floor + 1 && probe.runs(probe.best() - 1)? {
+        probe.bisect(floor)?;
+    }
+    probe.scout(floor)?;
+    probe.settle()?;
+    Ok(probe.found)
 }
 
 struct Probe<F> {
@@ -151,7 +141,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::plan::data::Shortage;
+    use crate::plan::need::Shortage;
 
     fn trial(capacity_bytes: Bytes, runs: bool) -> Trial {
         Trial {
@@ -163,15 +153,15 @@ mod tests {
         }
     }
 
-    fn search(search: Search, runs: impl Fn(Bytes) -> bool) -> Found {
-        let found: Result<_, Infallible> = search.smallest(|size| Ok(trial(size, runs(size))));
-        found.unwrap()
+    fn search(floor: Bytes, ceiling: Bytes, step: Bytes, runs: impl Fn(Bytes) -> bool) -> Found {
+        let try_at = |size| Ok::<_, Infallible>(trial(size, runs(size)));
+        smallest(floor, ceiling, step, try_at).unwrap()
     }
 
     #[test]
     fn a_border_is_found_in_few_runs() {
         for border in [11, 12, 500, 999, 1000] {
-            let found = search(Search { floor: 10, ceiling: 1000, step: 1 }, |size| size >= border);
+            let found = search(10, 1000, 1, |size| size >= border);
             assert_eq!(found.smallest.unwrap().capacity_bytes, border);
             assert_eq!(found.below.unwrap().capacity_bytes, border - 1);
             assert!(found.runs <= 10 + SCOUTS + 2, "{} runs", found.runs);
@@ -182,21 +172,21 @@ mod tests {
     fn an_island_below_the_border_is_found() {
         // 300..=400 runs, 401..800 does not.
         let runs = |size| (300..=400).contains(&size) || size >= 800;
-        let found = search(Search { floor: 1, ceiling: 900, step: 1 }, runs);
+        let found = search(1, 900, 1, runs);
         assert_eq!(found.smallest.unwrap().capacity_bytes, 300);
     }
 
     #[test]
     fn where_the_ceiling_does_not_suffice_it_is_raised() {
-        let found = search(Search { floor: 10, ceiling: 100, step: 1 }, |size| size >= 180);
+        let found = search(10, 100, 1, |size| size >= 180);
         assert_eq!(found.smallest.unwrap().capacity_bytes, 180);
-        let never = search(Search { floor: 10, ceiling: 100, step: 1 }, |_| false);
+        let never = search(10, 100, 1, |_| false);
         assert!(never.smallest.is_none() && never.below.is_some());
     }
 
     #[test]
     fn sizes_are_multiples_of_the_step_and_the_floor_is_no_dogma() {
-        let found = search(Search { floor: 101, ceiling: 1003, step: 10 }, |size| size >= 77);
+        let found = search(101, 1003, 10, |size| size >= 77);
         // Nothing was to run below the floor, but it does: the answer is right all the same.
         assert_eq!(found.smallest.unwrap().capacity_bytes, 80);
         assert_eq!(found.below.unwrap().capacity_bytes, 70);
@@ -209,11 +199,11 @@ mod tests {
         fn the_answer_is_a_border(pattern in proptest::collection::vec(any::<bool>(), 1..200)) {
             let ceiling = pattern.len() as u64 + 1;
             let runs = |size: Bytes| size >= ceiling || pattern[size as usize - 1];
-            let found = search(Search { floor: 1, ceiling, step: 1 }, runs);
+            let found = search(1, ceiling, 1, runs);
             let answer = found.smallest.unwrap().capacity_bytes;
             prop_assert!(runs(answer) && (answer == 1 || !runs(answer - 1)));
             let border = pattern.len() as u64 / 2 + 1;
-            let plain = search(Search { floor: 1, ceiling, step: 1 }, |size| size >= border);
+            let plain = search(1, ceiling, 1, |size| size >= border);
             let obvious = (1..=ceiling).find(|&size| size >= border).unwrap();
             prop_assert_eq!(plain.smallest.unwrap().capacity_bytes, obvious);
         }

@@ -158,10 +158,16 @@ fn a_series_stops_at_the_data() {
     let file = |batch: u32| folder.path().join(format!("net.b{batch}.csv"));
     let mut run = gmlake_sim();
     run.arg("plan").arg(file(32)).arg(file(8)).arg(file(16));
-    run.args(["--cards", "none", "--device-memory", "3000MiB,500MiB,9GiB"]);
+    run.args(["--cards", "none", "--device-memory", "3000MiB,500MiB,9GiB,20GiB"]);
+    run.arg("--export-plot").arg(folder.path().join("x.svg"));
     run.args(["--allocators", "caching"]).assert().success().stdout(
         contains("16 to 32, near 24").and(contains("not at 8")).and(contains("runs at 32")),
     );
+    // A curve for the allocator, and a line for each device that decides.
+    let picture = fs::read_to_string(folder.path().join("x.svg")).unwrap();
+    let is_named = |name: &str| picture.contains(&format!("\n{name}\n"));
+    assert!(["caching", "500 MiB", "2.93 GiB", "9 GiB"].into_iter().all(is_named), "{picture}");
+    assert!(!is_named("20 GiB") && picture.matches("<circle").count() == 3, "{picture}");
 }
 
 #[test]
@@ -245,6 +251,8 @@ fn what_is_wrong_is_said_in_one_line() {
     let b = job(folder.path(), "b.r0.csv", 1, 1);
     let (a, b) = (a.to_str().unwrap(), b.to_str().unwrap());
     let all = folder.path().to_str().unwrap();
+    let empty = tempfile::tempdir().unwrap();
+    let empty = empty.path().to_str().unwrap();
     let unwritable = "no/such/folder/out.csv";
     let cases: &[(&[&str], &str)] = &[
         (&["plan", a, "--device-memory", "0"], "a device without memory serves nothing"),
@@ -261,9 +269,12 @@ fn what_is_wrong_is_said_in_one_line() {
         (&["plan", a, "--allocators", "cashing,all"], "there is no allocator \"cashing\""),
         (&["plan", a, "--export-csv", unwritable], "cannot write no/such/folder/out.csv"),
         (&["plan", all], "a mix of jobs, such as"),
+        (&["plan", empty], "no trace in this folder"),
         (&["plan", a, a, "--job"], "both rank 0"),
         (&["plan", a, b, "--by", "batch"], "does not say its batch"),
         (&["plan", a, b, "--by", "batch=1,2,3"], "3 values for 2 jobs"),
+        (&["plan", a, b, "--by", "batch=1,x"], "write a number for each job"),
+        (&["plan", a, b, "--by", "batch=1,1"], "two jobs have the same batch, 1"),
         (&["plan", "no*such"], "no file matches this pattern"),
         (&["compare", a, "--device-memory", "0"], "a device without memory"),
         (&["compare", a, "--frobnicate"], "see 'gmlake-sim help compare'"),

@@ -5,10 +5,11 @@ use plotters::prelude::*;
 
 use crate::compare::comparison::Comparison;
 use crate::report::Result;
-use crate::report::picture::{Canvas, failed, font, style};
+use crate::report::picture::style::{self, gib};
+use crate::report::picture::{Canvas, failed, font};
 use crate::run::{Moment, RECORDED, RunSummary, Timeline};
 use crate::simulation::Range;
-use crate::units::{Bytes, GIB, Grouped, Size};
+use crate::units::{Bytes, Grouped, Size};
 
 /// Room for the names at the right, the scale at the left and below, and the steps' numbers above.
 const RIGHT: i32 = 190;
@@ -136,10 +137,6 @@ fn levels(comparison: &Comparison, top: f64) -> Vec<Name> {
     let memory = comparison.device_memory.filter(|&memory| gib(memory) <= top);
     levels.extend(memory.map(|bytes| (bytes, style::ALARM, format!("device {}", Size(bytes)))));
     levels
-}
-
-fn gib(bytes: u64) -> f64 {
-    bytes as f64 / GIB as f64
 }
 
 fn mesh<DB: DrawingBackend>(

@@ -4,7 +4,8 @@ use std::io::Write;
 
 use serde::Serialize;
 
-use crate::plan::data::{JobPlan, Limit, Need, Plan, Series, Shortage, Trial, Verdict};
+use crate::plan::need::{JobPlan, Need, Plan, Shortage, Trial, Verdict};
+use crate::plan::series::{Limit, Series};
 use crate::report::parquet::Value;
 use crate::report::{Column, Result, write_answer, write_rows};
 use gmlake_core::cards::Target;

@@ -6,7 +6,8 @@ mod series;
 pub use export::{write_csv, write_json};
 pub use series::series_section;
 
-use super::data::{FitVerdict, JobFit, JobPlan, Need, Plan, RankFit, Shortage, Verdict};
+use super::fit::{FitVerdict, JobFit, RankFit};
+use super::need::{JobPlan, Need, Plan, Shortage, Verdict};
 use crate::report::section::Section;
 use crate::sim::title_of;
 use crate::trace::{Bounded, Certainty, Coverage};
@@ -192,17 +193,25 @@ fn targets(job: &JobPlan, first: &Plan) -> Section {
         title += ", of the rank that fares worst";
     }
     title += &reserve(&first.targets);
-    let shown: Vec<usize> =
-        (0..first.needs.len()).filter(|&index| !first.needs[index].is_bound()).collect();
-    let labels: Vec<String> = shown.iter().map(|&index| first.needs[index].label()).collect();
+    by_device(title, first, |index, number| {
+        let (plan, verdict) = job.verdict(index, number)?;
+        Some(cell(job, plan, &verdict))
+    })
+}
+
+/// A row for each device, with the cell of each allocator that is no bound, by the numbers of both.
+fn by_device(
+    title: String,
+    first: &Plan,
+    cell: impl Fn(usize, usize) -> Option<String>,
+) -> Section {
+    let shown = || first.needs.iter().enumerate().filter(|(_, need)| !need.is_bound());
+    let labels: Vec<String> = shown().map(|(_, need)| need.label()).collect();
     let mut heading = vec!["device", "for the job"];
     heading.extend(labels.iter().map(String::as_str));
     let row = |(number, target): (usize, &Target)| {
         let mut row = vec![target.name.clone(), Size(target.capacity_bytes).to_string()];
-        row.extend(shown.iter().map(|&index| {
-            let of = |(plan, verdict): (&Plan, Verdict)| cell(job, plan, &verdict);
-            job.verdict(index, number).map_or_else(dash, of)
-        }));
+        row.extend(shown().map(|(index, _)| cell(index, number).unwrap_or_else(dash)));
         row
     };
     Section::new(title, &heading, first.targets.iter().enumerate().map(row).collect())

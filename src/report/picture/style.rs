@@ -5,7 +5,7 @@ use plotters::prelude::*;
 use crate::report::ReportError;
 use crate::report::palette::{self, Colour};
 use crate::run::RunSummary;
-use crate::units::Size;
+use crate::units::{Bytes, GIB, Size};
 
 /// Text.
 pub(crate) const INK: RGBColor = RGBColor(34, 34, 34);
@@ -61,6 +61,11 @@ pub(crate) fn spread(places: &[i32], gap: i32, low: i32, high: i32) -> Vec<i32> 
         ceiling = spread[index] - gap;
     }
     spread
+}
+
+/// Bytes in GiB, as scales have them.
+pub(crate) fn gib(bytes: Bytes) -> f64 {
+    bytes as f64 / GIB as f64
 }
 
 /// A size that is round without doubt: "2 MiB", not "2.00 MiB".

@@ -177,7 +177,7 @@ pub struct JobPlan {
 
 impl JobPlan {
     /// What each rank needs under allocator number `index`.
-    pub fn needs(&self, index: usize) -> impl Iterator<Item = (&Plan, &Need)> + Clone {
+    pub fn needs(&self, index: usize) -> impl Iterator<Item = (&Plan, &Need)> {
         self.ranks.iter().filter_map(move |plan| Some((plan, plan.needs.get(index)?)))
     }
 
@@ -196,14 +196,7 @@ impl JobPlan {
     /// The rank that decides how large a device allocator number `index` needs: of equals the first.
     pub fn worst(&self, index: usize) -> Option<(&Plan, &Need)> {
         let needed = |need: &Need| need.smallest_bytes().unwrap_or(Bytes::MAX);
-        let mut needs = self.needs(index);
-        let first = needs.next()?;
-        Some(needs.fold(
-            first,
-            |worst, next| {
-                if needed(next.1) > needed(worst.1) { next } else { worst }
-            },
-        ))
+        self.needs(index).min_by_key(|(_, need)| std::cmp::Reverse(needed(need)))
     }
 
     /// Bytes between the rank that needs least under allocator number `index` and the one that needs most.

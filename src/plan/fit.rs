@@ -1,6 +1,6 @@
 //! The fit of a job on one device.
 
-use super::plan::Trial;
+use super::need::Trial;
 use crate::trace::Coverage;
 use crate::units::Bytes;
 

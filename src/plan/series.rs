@@ -13,7 +13,7 @@
 
 use serde::Serialize;
 
-use super::plan::JobPlan;
+use super::need::JobPlan;
 use crate::units::Bytes;
 
 /// Plans in the order of a quantity.
@@ -94,49 +94,7 @@ fn crossing(runs: (f64, Bytes), fails: (f64, Option<Bytes>), capacity: Bytes) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::data::{Need, Plan, Shortage, Trial, Verdict};
     use crate::units::GIB;
-    use gmlake_core::cards::Target;
-
-    fn job(need: u64, capacity: u64) -> JobPlan {
-        let trial = |capacity: u64| Trial {
-            capacity_bytes: capacity * GIB,
-            reserved_peak_bytes: need.min(capacity) * GIB,
-            alloc_retries: 0,
-            device_calls: 1,
-            shortage: (need > capacity).then_some(Shortage { event: 7, step: None }),
-        };
-        let spare_bytes = capacity.checked_sub(need).map(|spare| spare * GIB);
-        let need = Need {
-            allocator: "caching".to_owned(),
-            options: Vec::new(),
-            unlimited_bytes: need * GIB,
-            smallest: Some(trial(need)),
-            below: None,
-            runs: 1,
-            verdicts: vec![Verdict { trial: trial(capacity), spare_bytes }],
-        };
-        let target = Target { name: "card".to_owned(), ..Target::of_size(capacity * GIB) };
-        let plan = Plan { needs: vec![need], targets: vec![target], ..Plan::default() };
-        JobPlan { ranks: vec![plan], ..JobPlan::default() }
-    }
-
-    fn limit(needs: [u64; 3], capacity: u64) -> Option<Limit> {
-        let jobs = needs.map(|need| job(need, capacity)).to_vec();
-        Series { quantity: "batch".to_owned(), values: vec![32.0, 96.0, 160.0], jobs }.limit(0, 0)
-    }
-
-    #[test]
-    fn the_border_is_interpolated_between_what_runs_and_what_does_not() {
-        let between = Limit::Between { runs: 96.0, fails: 160.0, estimate: 96.0 + 64.0 / 4.0 };
-        assert_eq!(limit([10, 30, 70], 40), Some(between));
-    }
-
-    #[test]
-    fn nothing_is_said_beyond_the_data() {
-        assert_eq!(limit([10, 30, 70], 8), Some(Limit::Below { smallest: 32.0 }));
-        assert_eq!(limit([10, 30, 70], 80), Some(Limit::Beyond { largest: 160.0 }));
-    }
 
     #[test]
     fn an_unknown_need_gives_the_interval_alone() {
