@@ -158,14 +158,11 @@ fn expand(argument: &Path) -> Result<Recordings, InputError> {
         search(argument, &mut found)?;
         return Ok(found);
     }
-    let text = argument.display().to_string();
-    if argument.exists() || !text.contains(['*', '?', '[']) {
-        return Ok(Recordings { files: vec![argument.to_owned()], ..found });
+    if !job::is_pattern(argument) {
+        return Ok(Recordings::all(vec![argument.to_owned()]));
     }
-    let no_pattern = |error| InputError::at(&text, format_args!("not a pattern: {error}"));
-    let paths = glob::glob(&text).map_err(no_pattern)?;
     let is_result = |path: &PathBuf| path.ancestors().skip(1).any(holds_results);
-    for path in paths.flatten().filter(|path| !is_result(path)) {
+    for path in job::matching(argument)?.into_iter().filter(|path| !is_result(path)) {
         if path.is_dir() { search(&path, &mut found)? } else { found.files.push(path) }
     }
     Ok(found)

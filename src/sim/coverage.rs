@@ -24,12 +24,15 @@ pub(crate) fn find(
     trace: &Trace,
     ending: Ending,
 ) -> Coverage {
-    if records.entries.is_empty() && records.left_out == 0 {
-        let mut gaps = vec![Gap::StateOnly];
-        gaps.extend(of_file(records));
+    let is_state = records.entries.is_empty() && records.left_out == 0;
+    let cut_off = records.cut_off.clone().map(|what| Gap::CutOff { what });
+    let exported = records.marks.is_partial.then_some(Gap::Exported);
+    // What the file itself says that it lacks.
+    let of_file = [is_state.then_some(Gap::StateOnly), cut_off, exported];
+    let mut gaps: Vec<Gap> = of_file.into_iter().flatten().collect();
+    if is_state {
         return Coverage::new(gaps);
     }
-    let mut gaps: Vec<Gap> = of_file(records).collect();
     let leads_elsewhere = found.and_then(|found| found.differences.first());
     let leads_elsewhere = leads_elsewhere.is_some_and(|d| d.entry >= records.entries.len());
     if ending == Ending::Stopped || leads_elsewhere {
@@ -45,12 +48,6 @@ pub(crate) fn find(
         gaps.extend(unfinished(trace).filter(|_| records.has_segments));
     }
     Coverage::new(gaps)
-}
-
-/// What the file itself says that it lacks.
-fn of_file(records: &Records) -> impl Iterator<Item = Gap> {
-    let cut_off = records.cut_off.clone().map(|what| Gap::CutOff { what });
-    cut_off.into_iter().chain(records.marks.is_partial.then_some(Gap::Exported))
 }
 
 /// Entries that no complete history has.

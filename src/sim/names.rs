@@ -56,8 +56,7 @@ impl Name {
         let Some(mark) = self.rank_mark() else { return self.text.clone() };
         let title_at = self.text.len() - self.title().len();
         let shown = if mark.digits.start >= title_at { title_at } else { 0 };
-        let (before, after) = (&self.text[shown..mark.digits.start], &self.text[mark.digits.end..]);
-        format!("{before}*{after}")
+        self.pattern()[shown..].to_owned()
     }
 
     /// The name with its folders, and `*` in place of the rank.

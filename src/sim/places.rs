@@ -56,15 +56,10 @@ pub(crate) fn ends_before_backward(records: &Records) -> bool {
 pub(crate) fn place_of(stacks: &Stacks, number: u32) -> Place {
     let all = || stacks.frames_of(number).filter(|frame| is_of_program(frame));
     let frames: Vec<&Frame> = all().filter(|frame| is_python(frame)).collect();
-    match frames.is_empty() && all().any(|frame| !is_machinery(frame)) {
-        true => native_place(all()),
-        false => place(&frames),
+    if !frames.is_empty() || all().all(is_machinery) {
+        return place(&frames);
     }
-}
-
-/// From where a stack asks that has no frame of Python.
-fn native_place<'f>(mut frames: impl Iterator<Item = &'f Frame>) -> Place {
-    match frames.any(|frame| is_of_engine(frame) || node(frame).is_some()) {
+    match all().any(|frame| is_of_engine(frame) || node(frame).is_some()) {
         true => Place::Backward,
         false => Place::Unknown,
     }

@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use rayon::iter::Either;
 use rayon::prelude::*;
 
 use super::job::{Job, RankFile};
@@ -55,13 +56,8 @@ pub(crate) fn each_rank<R: Send>(
         done(&rank.path);
         result
     };
-    let results: Vec<_> = job.ranks.par_iter().map(run).collect();
-    let (mut found, mut failures) = (Vec::new(), Vec::new());
-    for result in results {
-        match result {
-            Ok(result) => found.push(result),
-            Err(error) => failures.push(error.to_string()),
-        }
-    }
-    (found, failures)
+    job.ranks.par_iter().map(run).partition_map(|result| match result {
+        Ok(result) => Either::Left(result),
+        Err(error) => Either::Right(error.to_string()),
+    })
 }
