@@ -139,25 +139,4 @@ mod tests {
         assert_eq!(values("caching.roundup_power2_divisions=4,[256:1,>:2]"), ["4", "[256:1,>:2]"]);
         assert_eq!(values("alloc-conf=;a:1,b:2"), ["", "a:1,b:2"]);
     }
-
-    #[test]
-    fn what_is_no_axis_is_refused_in_one_line() {
-        for (text, words) in [
-            ("fragment_limit", "write NAME=VALUE"),
-            ("speed=2", "write NAME=VALUE"),
-            ("a.b=", "a value is empty"),
-            ("a.b=1,1", "given twice"),
-            ("a.b=1..5", "write a range as"),
-            ("a.b=5..1:x2", "ends before it begins"),
-            ("a.b=1..5:x1", "a factor is above 1"),
-            ("a.b=0..5:x2", "multiplies no zero"),
-            ("a.b=1..5:+0", "by more than nothing"),
-            ("a.b=1..5:2", "write a range as"),
-            ("a.b=few..5GiB:x2", "is not a size"),
-            ("a.b=0..1000000:+1", "more than 10,000"),
-        ] {
-            let error = parse(text).unwrap_err().to_string();
-            assert!(error.contains(words) && !error.contains('\n'), "{error}");
-        }
-    }
 }

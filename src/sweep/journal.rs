@@ -1,9 +1,8 @@
 //! The journal of a sweep, so that one that was killed continues where it was.
 //!
 //! A journal is a file next to the output: a first line that says what it is, then a line for each finished run, with
-//! all
-//! that the result depends on as its key. A line is written at once and in one piece; if the end of the last one is
-//! missing, its run is made again. Another trace, option, profile or version of this program has another key, so a
+//! all that the result depends on as its key. A line is written at once and in one piece; if the end of the last one
+//! is missing, its run is made again. Another trace, option, profile or version of this program has another key, so a
 //! journal never answers for what it has not seen.
 
 use std::fs::{File, OpenOptions};
@@ -92,13 +91,8 @@ impl Journal {
     }
 
     /// Runs that an earlier sweep has made.
-    pub fn len(&self) -> usize {
+    pub fn runs(&self) -> usize {
         self.known.len()
-    }
-
-    /// Whether no earlier sweep has made any run.
-    pub fn is_empty(&self) -> bool {
-        self.known.is_empty()
     }
 
     /// Notes a result.
@@ -139,7 +133,7 @@ mod tests {
         let path = folder.path().join("out.journal");
         {
             let journal = Journal::open(&path).unwrap();
-            assert!(journal.is_empty());
+            assert_eq!(journal.runs(), 0);
             journal.note("one", &row(1)).unwrap();
             journal.note("two", &row(2)).unwrap();
             let busy = Journal::open(&path).unwrap_err().to_string();
@@ -150,7 +144,7 @@ mod tests {
             std::fs::write(&path, &whole[..end]).unwrap();
             let journal = Journal::open(&path).unwrap();
             let lines = whole[..end].iter().filter(|&&byte| byte == b'\n').count();
-            assert_eq!(journal.len(), lines.saturating_sub(1));
+            assert_eq!(journal.runs(), lines.saturating_sub(1));
             journal.note("three", &row(3)).unwrap();
             drop(journal);
             let again = Journal::open(&path).unwrap();

@@ -85,7 +85,8 @@ pub fn sections(sweep: &Sweep) -> Vec<Section> {
     let row = |row: &SweepRow| {
         let mut cells = if files { vec![title_of(&row.file).to_owned()] } else { Vec::new() };
         cells.push(row.allocator.clone());
-        cells.extend(sweep.axes.iter().map(|axis| setting(row, axis)));
+        let setting = |axis: &Axis| row.value_of(&axis.name).unwrap_or("-").to_owned();
+        cells.extend(sweep.axes.iter().map(setting));
         cells.push(row.reserved().to_string());
         cells.push(grouped(row.oom_count));
         cells.push(format!("{:.1} %", 100.0 * row.utilization));
@@ -118,8 +119,4 @@ fn title(sweep: &Sweep) -> String {
         title += &format!("; the first {MOST_ROWS}, all with --export-csv");
     }
     title
-}
-
-fn setting(row: &SweepRow, axis: &Axis) -> String {
-    row.value_of(&axis.name).unwrap_or("-").to_owned()
 }

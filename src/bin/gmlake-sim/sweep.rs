@@ -54,7 +54,7 @@ pub(crate) fn run(
     jobs: Option<NonZeroUsize>,
     plan: &SweepPlan,
 ) -> anyhow::Result<(Vec<gmlake::sweep::SweepRow>, Answer)> {
-    let kept = plan.journal.as_ref().map_or(0, Journal::len);
+    let kept = plan.journal.as_ref().map_or(0, Journal::runs);
     if kept > 0 && !terminal::is_quiet() {
         terminal::print_line(&format!(
             "going on with {} of an earlier sweep",
