@@ -34,46 +34,39 @@ const LEAST_SHARE: f64 = 1e-3;
 /// # Errors
 /// If `out` cannot be written.
 pub fn write(bench: &Bench, format: ImageFormat, out: &mut dyn Write) -> Result<()> {
-    write_picture(format, HEIGHT, out, &Front { bench })
+    write_picture(format, HEIGHT, out, bench)
 }
 
-struct Front<'b> {
-    bench: &'b Bench,
-}
-
-impl Picture for Front<'_> {
+impl Picture for Bench {
     fn draw<DB: DrawingBackend>(&self, root: &Canvas<DB>) -> Result<()> {
-        let title = format!("Memory and driver time, the set {}", self.bench.set);
+        let title = format!("Memory and driver time, the set {}", self.set);
         let legend =
             "medians over the traces; filled: no other is better in memory and driver time";
         root.title(&title, legend)?;
         let (left, right) = root.split_at_x(WIDTH as i32 / 2);
         let once = |summary: &Summary| summary.driver_once_median_ns;
         let step = |summary: &Summary| summary.driver_step_median_ns;
-        panel(&left, &self.points(once), "driver time once")?;
-        panel(&right, &self.points(step), "driver time in each step")
+        panel(&left, &points(self, once), "driver time once")?;
+        panel(&right, &points(self, step), "driver time in each step")
     }
 }
 
-impl Front<'_> {
-    /// All allocators that have a score, but the bounds.
-    fn points(&self, time: impl Fn(&Summary) -> Option<u64>) -> Vec<Point> {
-        let is_shown = |summary: &&Summary| {
-            find(&summary.allocator).is_none_or(|spec| spec.role != Role::Bound)
-        };
-        let scored = self.bench.summaries.iter().filter(is_shown);
-        let scored = scored.filter_map(|one| Some((one, time(one)?, one.memory_mean?)));
-        let shown: Vec<_> = scored.collect();
-        let colours = style::colours_of(shown.iter().map(|(summary, ..)| &summary.allocator[..]));
-        let point = |((summary, ns, memory), colour): ((&Summary, u64, f64), RGBColor)| Point {
-            name: summary.allocator.clone(),
-            colour,
-            ns: (ns as f64).max(LEAST),
-            memory,
-            is_on_front: summary.is_on_front,
-        };
-        shown.into_iter().zip(colours).map(point).collect()
-    }
+/// All allocators that have a score, but the bounds.
+fn points(bench: &Bench, time: impl Fn(&Summary) -> Option<u64>) -> Vec<Point> {
+    let is_shown =
+        |summary: &&Summary| find(&summary.allocator).is_none_or(|spec| spec.role != Role::Bound);
+    let scored = bench.summaries.iter().filter(is_shown);
+    let scored = scored.filter_map(|one| Some((one, time(one)?, one.memory_mean?)));
+    let shown: Vec<_> = scored.collect();
+    let colours = style::colours_of(shown.iter().map(|(summary, ..)| &summary.allocator[..]));
+    let point = |((summary, ns, memory), colour): ((&Summary, u64, f64), RGBColor)| Point {
+        name: summary.allocator.clone(),
+        colour,
+        ns: (ns as f64).max(LEAST),
+        memory,
+        is_on_front: summary.is_on_front,
+    };
+    shown.into_iter().zip(colours).map(point).collect()
 }
 
 /// An allocator.
@@ -150,27 +143,4 @@ fn grid<DB: DrawingBackend>(area: &Canvas<DB>, scale: &Scale, name: &str) -> Res
     let title = font(18, style::INK);
     area.text(((LEFT + right) / 2, HEIGHT as i32 - 12), name, title.above())?;
     area.text((LEFT, ABOVE - 24), "memory at the peak above live memory, mean", title.left())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::data::tests::row;
-    use super::*;
-
-    #[test]
-    fn a_point_in_each_panel_for_every_allocator_but_the_bounds() {
-        let rows = vec![
-            row("a", "bound", 100, 0),
-            row("a", "lake", 105, 50_000),
-            row("a", "caching", 150, 10_000_000),
-        ];
-        let mut out = Vec::new();
-        write(&Bench::new("mine", "h200", rows), ImageFormat::Svg, &mut out).unwrap();
-        let text = String::from_utf8(out).unwrap();
-        assert_eq!(text.matches("<circle").count(), 4, "{text}");
-        for name in ["lake", "caching"] {
-            assert_eq!(text.matches(&format!("\n{name}\n")).count(), 2, "{name}");
-        }
-        assert!(!text.contains("\nbound\n"));
-    }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::set::Part;
-use crate::allocator::{Role, find};
+use crate::allocator::find;
 use crate::units::Bytes;
 
 /// One allocator on one trace. All but the host's time is the same on every machine.
@@ -139,10 +139,6 @@ fn summary(name: &str, rows: &[Row]) -> Summary {
     }
 }
 
-fn role(name: &str) -> Option<Role> {
-    find(name).map(|spec| spec.role)
-}
-
 /// The median: of an even number of values, the lower of the two in the middle.
 fn median<T: Copy>(values: &[T], order: impl Fn(&T, &T) -> std::cmp::Ordering) -> Option<T> {
     let mut sorted = values.to_vec();
@@ -153,7 +149,8 @@ fn median<T: Copy>(values: &[T], order: impl Fn(&T, &T) -> std::cmp::Ordering) -
 /// Whether an allocator that one could train with is dominated by no other.
 fn is_on_front(one: &Summary, all: &[Summary]) -> bool {
     // What is not known here was submitted, and is a plug-in.
-    let is_choice = |summary: &Summary| role(&summary.allocator).is_none_or(Role::is_choice);
+    let is_choice =
+        |summary: &Summary| find(&summary.allocator).is_none_or(|spec| spec.role.is_choice());
     let key = |summary: &Summary| {
         let times = (summary.driver_once_median_ns, summary.driver_step_median_ns);
         Some((summary.memory_mean?, times.0.unwrap_or(u64::MAX), times.1.unwrap_or(u64::MAX)))
@@ -166,11 +163,11 @@ fn is_on_front(one: &Summary, all: &[Summary]) -> bool {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
 
     /// A row of an allocator that reserved `reserved` bytes for 100.
-    pub(in crate::bench) fn row(trace: &str, allocator: &str, reserved: u64, once: u64) -> Row {
+    fn row(trace: &str, allocator: &str, reserved: u64, once: u64) -> Row {
         Row {
             trace: trace.to_owned(),
             part: Part::of(trace),
@@ -214,21 +211,5 @@ pub(super) mod tests {
         let names: Vec<_> = front.iter().map(|summary| summary.allocator.as_str()).collect();
         assert_eq!(names, ["lake", "gmlake", "caching"]);
         assert!(bench.summaries.iter().all(|summary| summary.on_best_card == 1));
-    }
-
-    #[test]
-    fn an_allocator_that_refuses_a_request_has_no_score_and_takes_no_star() {
-        let refused = Row { oom_count: 3, ..row("b", "rmm-pool", 1, 1) };
-        let rows = vec![
-            row("a", "lake", 105, 50),
-            row("a", "rmm-pool", 1, 1),
-            row("b", "lake", 105, 50),
-            refused,
-        ];
-        let bench = Bench::new("mine", "h200", rows);
-        let [lake, pool] = &bench.summaries[..] else { panic!("{bench:?}") };
-        assert!(lake.is_on_front && !pool.is_on_front);
-        assert_eq!((pool.oom_count, pool.memory_mean, pool.memory_worst), (3, None, None));
-        assert_eq!((pool.driver_once_median_ns, pool.host_median_ns), (None, None));
     }
 }

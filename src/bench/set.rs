@@ -101,7 +101,11 @@ impl Set {
         let path = Path::new(name);
         let (text, beside) = match LISTS.iter().find(|list| list.0 == name) {
             Some((_, text)) => ((*text).to_owned(), Path::new("")),
-            None => (read(path)?, path.parent().unwrap_or(Path::new(""))),
+            None => {
+                let text = std::fs::read_to_string(path);
+                let text = text.map_err(|error| InputError::unreadable(path, error))?;
+                (text, path.parent().unwrap_or(Path::new("")))
+            }
         };
         let set = Self::read(name, &text, folder.unwrap_or(beside))?;
         match set.traces.iter().find(|entry| !entry.file.exists()) {
@@ -146,10 +150,6 @@ impl Set {
             true => Err(InputError::at(self.name, format!("no trace of the set is {part}"))),
         }
     }
-}
-
-fn read(path: &Path) -> Result<String, InputError> {
-    std::fs::read_to_string(path).map_err(|error| InputError::unreadable(path, error))
 }
 
 #[cfg(test)]

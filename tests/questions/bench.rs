@@ -57,7 +57,9 @@ fn every_allocator_has_a_row_and_the_picture_a_point() {
     }
     assert!(said.contains("streams (blind): 212 requests, 9.97 GiB live at the peak"), "{said}");
     let picture = fs::read_to_string(folder.path().join("front.svg")).unwrap();
-    assert!(picture.contains("lake") && picture.contains("<circle"));
+    let is_named = |name: &str| picture.contains(&format!("\n{name}\n"));
+    assert!(is_named("lake") && is_named("caching") && !is_named("bound"), "{picture}");
+    assert!(picture.contains("<circle"));
     assert!(fs::read_to_string(folder.path().join("t.md")).unwrap().contains("| caching"));
 }
 
@@ -232,6 +234,9 @@ fn a_check_that_checks_nothing_is_an_error() {
     text["rows"] = serde_json::json!([]);
     fs::write(&path, text.to_string()).unwrap();
     fails(bench(folder.path()).args(["--check", "a.json"]), "the row of lake on graphs is missing");
+    text["traces"] = serde_json::json!({});
+    fs::write(&path, text.to_string()).unwrap();
+    fails(bench(folder.path()).args(["--check", "a.json"]), "the submission has no rows");
 }
 
 #[test]
