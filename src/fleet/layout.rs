@@ -120,24 +120,13 @@ mod tests {
         }
     }
 
-    fn layout(files: Vec<FileEntry>) -> Layout {
-        Layout::new(Listing { files, ..Listing::default() }, &Config::default())
-    }
-
     #[test]
-    fn a_part_holds_files_of_one_job_and_shards_hold_each_part_once() {
-        let files: Vec<_> = (0..150).map(|n| file(n, "a/r*")).chain([file(0, "b")]).collect();
-        let layout = layout(files);
+    fn a_part_holds_files_of_one_job() {
+        let files = (0..150).map(|n| file(n, "a/r*")).chain([file(0, "b")]).collect();
+        let layout = Layout::new(Listing { files, ..Listing::default() }, &Config::default());
         let sizes: Vec<_> = layout.parts.iter().map(|part| part.files.len()).collect();
         assert_eq!(sizes, [64, 64, 22, 1]);
         assert!(layout.parts[0].path.starts_with("job=a%2Fr%2A/date=2026-11-23/part-"));
-        let mut of_shards: Vec<_> = (0..3)
-            .flat_map(|index| layout.of(Shard { index, count: 3 }).map(|part| part.path.clone()))
-            .collect();
-        let mut all: Vec<_> = layout.parts.iter().map(|part| part.path.clone()).collect();
-        of_shards.sort();
-        all.sort();
-        assert_eq!(of_shards, all);
     }
 
     #[test]

@@ -95,24 +95,4 @@ mod tests {
         assert_eq!((found[0].rank, found[0].job.as_deref()), (Some(7), Some("llama")));
         assert_eq!(found[1].path, Path::new("s3://b/c.pickle"));
     }
-
-    #[test]
-    fn what_is_wrong_is_said_with_its_line() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("m.csv");
-        for (text, words) in [
-            ("job\nx\n", "no column named path"),
-            ("path,rank\na.pickle,first\n", "line 2: \"first\" is not the number of a rank"),
-            ("path,rank\na.pickle,1\n,2\n", "line 3: no path"),
-        ] {
-            std::fs::write(&path, text).unwrap();
-            let error = read(&path).unwrap_err().to_string();
-            assert!(error.contains(words), "{error}");
-        }
-        let parquet = folder.path().join("m.parquet");
-        std::fs::write(&parquet, "not a parquet file").unwrap();
-        assert!(
-            read(&parquet).unwrap_err().to_string().starts_with(&parquet.display().to_string())
-        );
-    }
 }

@@ -38,7 +38,8 @@ pub(crate) fn clauses(fleet: &FleetSummary) -> Vec<String> {
     let mut clauses = vec![answer(fleet, reference, best)];
     let is_setting = |total: &&FleetTotal| total.allocator == "expandable";
     let setting = fleet.totals[1..].iter().find(is_setting);
-    if let Some(setting) = setting.filter(|total| Some(&total.allocator) != best.map(name))
+    if let Some(setting) =
+        setting.filter(|total| Some(&total.allocator) != best.map(|best| &best.allocator))
         && saves(setting, reference)
     {
         let (held, share) = (held(fleet, setting, setting.compared_bytes), setting.saved_share());
@@ -65,7 +66,7 @@ fn answer(fleet: &FleetSummary, reference: &FleetTotal, best: Option<&FleetTotal
     let less = held(fleet, best, best.compared_bytes);
     let more = held(fleet, reference, best.reference_bytes);
     let (on, share) = (compared(best), best.saved_share());
-    format!("{} would hold {less} where {owner} {more}{on}: {share:.1} % less.", name(best))
+    format!("{} would hold {less} where {owner} {more}{on}: {share:.1} % less.", best.allocator)
 }
 
 /// Names that a sentence has room for.
@@ -77,7 +78,7 @@ fn no_better(fleet: &FleetSummary, reference: &FleetTotal) -> Option<String> {
     let others: Vec<&FleetTotal> = others.filter(|total| total.saved() <= 0.0).collect();
     let is_on_all = others.iter().all(|total| total.compared_ranks == total.ranks);
     let on = if is_on_all { "" } else { " on the ranks that can be compared" };
-    let names: Vec<&str> = others.iter().map(|total| name(total).as_str()).collect();
+    let names: Vec<&str> = others.iter().map(|total| total.allocator.as_str()).collect();
     match names[..] {
         [] => None,
         [one] => Some(format!("; {one} needs no less{on}")),
@@ -113,10 +114,6 @@ fn candidates<'a>(
 
 fn saves(total: &FleetTotal, reference: &FleetTotal) -> bool {
     total.oom_ranks <= reference.oom_ranks && total.saved() > 0.0
-}
-
-fn name(total: &FleetTotal) -> &String {
-    &total.allocator
 }
 
 /// What ranks hold under an allocator, summed, in a sentence.

@@ -182,21 +182,6 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_taken_if_it_is_new_or_has_the_same_results() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().join("out");
-        Store::open(&root, &about("a")).unwrap();
-        Store::open(&root, &about("a")).unwrap();
-        let other = Store::open(&root, &about("b")).unwrap_err().to_string();
-        assert!(other.contains("results of other inputs"), "{other}");
-        let foreign = folder.path().join("foreign");
-        fs::create_dir(&foreign).unwrap();
-        fs::write(foreign.join("thesis.tex"), "x").unwrap();
-        let refused = Store::open(&foreign, &about("a")).unwrap_err().to_string();
-        assert!(refused.contains("holds no results of a fleet, but other files"), "{refused}");
-    }
-
-    #[test]
     fn shards_may_begin_at_once() {
         for _ in 0..50 {
             let folder = tempfile::tempdir().unwrap();
@@ -214,21 +199,5 @@ mod tests {
             });
             assert_eq!(Store::open(&root, &about("a")).unwrap().parts("runs").unwrap().len(), 8);
         }
-    }
-
-    #[test]
-    fn parts_are_listed_and_removed_with_their_folders() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path(), &about("a")).unwrap();
-        let name = "job=a/date=b/part-1.parquet";
-        store.write(&format!("runs/{name}"), b"x").unwrap();
-        assert!(store.has(&format!("runs/{name}")));
-        assert_eq!(store.parts("runs").unwrap(), [name]);
-        assert!(store.parts("ranks").unwrap().is_empty());
-        store.remove(&format!("runs/{name}")).unwrap();
-        store.remove(&format!("runs/{name}")).unwrap();
-        assert!(
-            store.parts("runs").unwrap().is_empty() && !folder.path().join("runs/job=a").exists()
-        );
     }
 }

@@ -152,6 +152,7 @@ fn tables_follow_recordings_that_change_and_go() {
     fs::remove_dir_all(input.join("2026-11-22")).unwrap();
     fleet(&input, &out).assert().success();
     assert!(files(&out).keys().all(|name| name.contains("pools") || name == "fleet.json"));
+    assert_eq!(fs::read_dir(out.join("ranks")).unwrap().count(), 1, "no empty folder is left");
 }
 
 #[test]
@@ -337,6 +338,18 @@ fn what_is_wrong_is_said_in_a_line() {
     let empty = folder.path().join("empty");
     fs::create_dir(&empty).unwrap();
     refuse(&[&text(&empty), "--out", &o], "no recording here");
+    let manifest = folder.path().join("m.csv");
+    for (lines, words) in [
+        ("job\nx\n", "no column named path"),
+        ("path,rank\nin,first\n", "line 2: \"first\" is not the number of a rank"),
+        ("path,rank\n,2\n", "line 2: no path"),
+    ] {
+        fs::write(&manifest, lines).unwrap();
+        refuse(&["--manifest", &text(&manifest), "--out", &o], words);
+    }
+    let manifest = folder.path().join("m.parquet");
+    fs::write(&manifest, "not a parquet file").unwrap();
+    refuse(&["--manifest", &text(&manifest), "--out", &o], &text(&manifest));
     let damaged = files(&out).into_keys().find(|name| name.starts_with("ranks/")).unwrap();
     fs::write(out.join(&damaged), "PAR1 no more").unwrap();
     refuse(&["report", &o], &damaged);
