@@ -161,10 +161,12 @@ impl PinnedRecording {
             match entry.action {
                 Action::SegmentAlloc => {
                     pinned.insert(entry.addr);
-                    level.change(1, in_pages(entry.size));
+                    level.pins += 1;
+                    level.set(level.now + in_pages(entry.size));
                 }
                 Action::SegmentFree if pinned.remove(&entry.addr) => {
-                    level.change(-1, -in_pages(entry.size));
+                    level.unpins += 1;
+                    level.set(level.now - in_pages(entry.size));
                 }
                 Action::SegmentFree => unseen += entry.size,
                 _ => {}
@@ -258,13 +260,6 @@ struct Level {
 impl Level {
     fn set(&mut self, now: i64) {
         (self.now, self.peak) = (now, self.peak.max(now));
-    }
-
-    /// One call pinned or unpinned so much.
-    fn change(&mut self, calls: i64, bytes: i64) {
-        self.pins += u64::from(calls > 0);
-        self.unpins += u64::from(calls < 0);
-        self.set(self.now + bytes);
     }
 
     fn row(self, settings: &str) -> PinnedRow {

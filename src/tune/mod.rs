@@ -1,8 +1,7 @@
 //! The best `PYTORCH_CUDA_ALLOC_CONF` for a trace, by trying.
 //!
 //! PyTorch has few options, and a run takes some milliseconds: all combinations of a coarse grid are run, and then,
-//! from
-//! the best of them, each option by itself over finer values, until none improves on it:
+//! from the best of them, each option by itself over finer values, until none improves on it:
 //!
 //! ```text
 //!   expandable_segments        -  True
