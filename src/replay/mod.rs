@@ -22,7 +22,8 @@ mod twin;
 mod workload;
 
 pub use building::{
-    BlockTimes, Building, PAPER_LEAST_ALLOCS, PAPER_TABLE_1, TABLE_1_CHUNKS, Table1Row,
+    BlockTimes, Building, LATENCY_TOTALS, PAPER_LEAST_ALLOCS, PAPER_TABLE_1, TABLE_1_CHUNKS,
+    Table1Row, building, latency, latency_chunks, native_latency, table_1,
 };
 pub use run::{Pace, Plan, ReplayError, replay};
 pub use stamped::Verified;

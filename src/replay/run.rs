@@ -7,7 +7,6 @@ use super::probe::PaceProbe;
 use super::stamped::Stamped;
 use super::summary::{LogDifference, ReplaySummary, StepReplay};
 use super::twin::{Twin, simulate};
-use crate::alloc_conf::TorchVersion;
 use crate::allocator::{Allocator, Choice, Environment, OptionError, Role, Supervised};
 use crate::cuda::{Background, Coverage, CudaDevice, DriverError, Gpu, GpuError, Painter};
 use crate::device::{
@@ -104,7 +103,12 @@ pub fn replay(
     stop: &AtomicBool,
 ) -> Result<ReplaySummary, ReplayError> {
     let gpu = Gpu::open(plan.device)?;
-    let environment = environment(trace, gpu.memory()?.total);
+    // The world as the allocator sees it: the recorded settings, on this GPU.
+    let environment = Environment {
+        total_memory: gpu.memory()?.total,
+        no_split: trace.no_split.clone(),
+        ..Environment::new(trace.settings.clone().unwrap_or_default())
+    };
     let has_pools = trace.has_private_pools();
     let build = || {
         let allocator = choice.build(&environment, has_pools)?;
@@ -130,7 +134,7 @@ pub fn replay(
     let mut measured = Watched::new(device, watch);
     // A profile that does not say what the fixed work took knows no pace.
     let probe = (plan.profile.probe_ns > 0.0).then(|| PaceProbe::new(&gpu));
-    let mut run = Run::new(trace, memory.free, probe);
+    let mut run = Run::new(trace, memory, probe);
     run.replay_events(plan, &mut client, &mut measured, stop);
     let mut summary = run.summary(&client, &measured);
     summary.gpu = gpu.name.clone();
@@ -144,26 +148,13 @@ pub fn replay(
         Some(Stop::Broken(_)) => summary.set_calls(&measured.watch.1, None),
         _ => {
             summary.pace = run.pace(&plan.profile);
-            let given = Given { memory, pauses: &run.pauses, build: &build };
-            compare(&mut summary, trace, plan, &given, &measured)?;
+            compare(&mut summary, &run, plan, &build, &measured)?;
         }
     }
     let (log, mut timed) = measured.watch;
     summary.log = log;
     summary.observations = timed.take_observations();
     Ok(summary)
-}
-
-/// The world as the allocator sees it: the recorded settings, on this GPU.
-fn environment(trace: &Trace, total_memory: Bytes) -> Environment {
-    Environment {
-        conf: trace.settings.clone().unwrap_or_default(),
-        version: TorchVersion::default(),
-        total_memory,
-        memory_fraction: None,
-        limit: None,
-        no_split: trace.no_split.clone(),
-    }
 }
 
 /// Who makes the requests, and writes to the memory if it is to be checked.
@@ -176,8 +167,8 @@ struct Client {
 struct Run<'t> {
     trace: &'t Trace,
     replay: Replay<'t>,
-    /// Free memory before the first event.
-    baseline: Bytes,
+    /// Memory before the first event.
+    memory: MemoryInfo,
     physical_peak: Bytes,
     reserved_peak: Bytes,
     elapsed_ns: u64,
@@ -189,11 +180,11 @@ struct Run<'t> {
 }
 
 impl<'t> Run<'t> {
-    fn new(trace: &'t Trace, baseline: Bytes, probe: Option<PaceProbe>) -> Self {
+    fn new(trace: &'t Trace, memory: MemoryInfo, probe: Option<PaceProbe>) -> Self {
         Self {
             trace,
             replay: Replay::new(trace, OnOom::Skip),
-            baseline,
+            memory,
             physical_peak: 0,
             reserved_peak: 0,
             elapsed_ns: 0,
@@ -278,7 +269,7 @@ impl<'t> Run<'t> {
         if reserved > self.reserved_peak {
             self.reserved_peak = reserved;
             let free = measured.memory_info().free;
-            self.physical_peak = self.physical_peak.max(self.baseline.saturating_sub(free));
+            self.physical_peak = self.physical_peak.max(self.memory.free.saturating_sub(free));
         }
     }
 
@@ -325,38 +316,28 @@ fn since((calls, driver_ns): (u64, u64), measured: &Measured) -> StepReplay {
     StepReplay { calls: now.0 - calls, driver_ns: now.1 - driver_ns, predicted_ns: 0 }
 }
 
-/// What the twins are given.
-struct Given<'a> {
-    /// Memory that was free, and all there is.
-    memory: MemoryInfo,
-    /// Time outside the driver.
-    pauses: &'a [u64],
-    /// Makes the allocator anew.
-    build: &'a dyn Fn() -> Result<Box<dyn Allocator>, OptionError>,
-}
-
-/// Runs the twins: one with the GPU's addresses, which must make the same calls; one with its own, whose peak is what
-/// the simulator tells its users.
+/// Runs the twins, with allocators that `build` makes anew: one with the GPU's addresses, which must make the same
+/// calls; one with its own, whose peak is what the simulator tells its users.
 fn compare(
     summary: &mut ReplaySummary,
-    trace: &Trace,
+    run: &Run<'_>,
     plan: &Plan,
-    given: &Given<'_>,
+    build: &dyn Fn() -> Result<Box<dyn Allocator>, OptionError>,
     measured: &Measured,
 ) -> Result<(), ReplayError> {
     type Outcome = Result<Result<Twin>, OptionError>;
     let twin = |policy: AddressPolicy, profile: &Profile, pauses: &[u64]| -> Outcome {
         // A GPU is asked how far it is, and the simulation cannot know: it gets the same answers.
-        let device = SimDevice::with_policy(given.memory.free, policy)
-            .beside(given.memory.total - given.memory.free)
+        let device = SimDevice::with_policy(run.memory.free, policy)
+            .beside(run.memory.total - run.memory.free)
             .packing()
             .answering(measured.watch.0.reached.clone().into());
         let events = summary.events as usize;
-        Ok(simulate(trace, (events, pauses), (given.build)()?.as_mut(), device, profile))
+        Ok(simulate(run.trace, (events, pauses), build()?.as_mut(), device, profile))
     };
     let addresses = AddressPolicy::Answers(measured.watch.0.answers.clone().into());
     let profile = plan.profile.at_pace(summary.pace.unwrap_or(1.0));
-    let same = twin(addresses, &profile, given.pauses)?;
+    let same = twin(addresses, &profile, &run.pauses)?;
     if let Ok(own) = twin(AddressPolicy::Ascending, &plan.profile, &[])? {
         summary.simulated_peak_bytes = own.peak_used;
         summary.profile_driver_ns = own.bill.nanos.total();

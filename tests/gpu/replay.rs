@@ -365,7 +365,8 @@ fn calibration_is_drawn_beside_the_paper() {
     let texts = texts_of(&fs::read_to_string(file("large.svg")).unwrap());
     let is_drawn = |wanted: &str| texts.iter().any(|text| text.contains(wanted));
     let paper = "the paper: over 100 cuMemAllocs in chunks of 2 MiB";
-    for wanted in [run.json["gpu"].as_str().unwrap(), paper, "115.4", "size of the chunks"] {
+    let gpu = run.json["gpu"].as_str().unwrap();
+    for wanted in [gpu, paper, "115.4", "size of the chunks", "512 MiB = ", "set_access"] {
         assert!(is_drawn(wanted), "{wanted:?} is not in {texts:?}");
     }
     // What one cuMemAlloc took is in the picture as it is in the measurements.

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use gmlake::cuda::Gpu;
-use gmlake::replay::PAPER_TABLE_1;
-use gmlake::replay::calibrate::{
-    self, Calibration, LATENCY_TOTALS, Sample, building, call_times, latency, latency_chunks,
-    native_latency, table_1,
-};
+use gmlake::replay::calibrate::{self, Calibration, Sample, call_times};
 use gmlake::replay::chart::write_building;
+use gmlake::replay::{
+    LATENCY_TOTALS, PAPER_TABLE_1, building, latency, latency_chunks, native_latency, table_1,
+};
 use gmlake::report::{Export, ImageFormat, write_answer};
 use gmlake::units::{Bytes, Size};
 

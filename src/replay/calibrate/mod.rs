@@ -15,7 +15,6 @@ mod measure;
 mod prices;
 mod probes;
 mod programs;
-mod tables;
 mod zeroing;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +30,6 @@ pub use measure::{Sample, Shape};
 pub use prices::Prices;
 pub use probes::Probe;
 pub use programs::Observed;
-pub use tables::{LATENCY_TOTALS, building, latency, latency_chunks, native_latency, table_1};
 
 /// What was measured.
 #[derive(Debug, Clone, Serialize)]
@@ -154,18 +152,19 @@ fn profile(
         memory: memory.total,
         ..Profile::default()
     });
+    // Their prices depend on nothing.
+    let flat = |one: &Sample| Line {
+        per_call_ns: one.p50_ns as f64,
+        fit_error: Some(0.0),
+        ..Line::default()
+    };
     for call in [Call::EventRecord, Call::EventQuery, Call::StreamWait] {
-        profile.calls[call] =
-            samples.iter().filter(|one| one.call == call.name()).map(flat).collect();
+        let of_call = samples.iter().filter(|one| one.call == call.name());
+        profile.calls[call] = of_call.map(flat).collect();
     }
     // Half of the largest piece is the average.
     let turn = Amount { handles: 1, size: zeroing::piece(memory.free) / 2 };
     let call_ns = profile.price(Call::MemAlloc, turn) + profile.price(Call::MemFree, turn);
     profile.zeroing_ns_per_mib = (zeroing::measure(gpu, call_ns)? * 10.0).round() / 10.0;
     Ok(profile)
-}
-
-/// A price that depends on nothing.
-fn flat(sample: &Sample) -> Line {
-    Line { per_call_ns: sample.p50_ns as f64, fit_error: Some(0.0), ..Line::default() }
 }
