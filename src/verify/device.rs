@@ -110,14 +110,6 @@ impl<'a> RecordedDevice<'a> {
         self.differ(format!("{} of {size} bytes{place}", action.name()));
         None
     }
-
-    fn refuse<T>(&mut self, requested: Bytes) -> Result<T> {
-        refused(&mut self.least_refused, self.held, requested)
-    }
-
-    fn refuse_page<T>(&mut self, size: Bytes) -> Result<T> {
-        refused(&mut self.least_page_refused, self.held, size)
-    }
 }
 
 fn refused<T>(least: &mut Option<Bytes>, held: Bytes, requested: Bytes) -> Result<T> {
@@ -141,7 +133,7 @@ impl Device for RecordedDevice<'_> {
             return Ok(DevicePtr(at));
         }
         if self.was_refused() {
-            return self.refuse(size);
+            return refused(&mut self.least_refused, self.held, size);
         }
         match self.take(Action::SegmentAlloc, None, size) {
             Some(entry) => Ok(DevicePtr(entry.addr)),
@@ -162,7 +154,7 @@ impl Device for RecordedDevice<'_> {
         }
         match self.peek() {
             Some(entry) if entry.action == Action::SegmentMap => Ok(DevicePtr(entry.addr)),
-            _ if self.was_refused() => self.refuse(size),
+            _ if self.was_refused() => refused(&mut self.least_refused, self.held, size),
             _ => {
                 self.differ("a new expandable segment".to_owned());
                 aborted()
@@ -174,7 +166,7 @@ impl Device for RecordedDevice<'_> {
 
     fn create(&mut self, size: Bytes) -> Result<HandleId> {
         if self.restoring.is_none() && self.was_refused() {
-            return self.refuse_page(size);
+            return refused(&mut self.least_page_refused, self.held, size);
         }
         Ok(match self.recycled.pop() {
             Some(handle) => {

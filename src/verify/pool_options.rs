@@ -33,7 +33,8 @@ impl OptionSearch<'_> {
             let mut best = (Some(contradiction), None);
             for candidate in self.candidates(contradiction, &known) {
                 let later = self.first_contradiction(&candidate);
-                if is_later(later, best.0) {
+                // No contradiction at all is behind every one.
+                if later.unwrap_or(usize::MAX) > best.0.unwrap_or(usize::MAX) {
                     best = (later, Some(candidate));
                 }
             }
@@ -76,9 +77,4 @@ impl OptionSearch<'_> {
         let assumed = Assumed { limit, lifetimes, mempools, patience: 0 };
         assumed.contradiction(recorded)
     }
-}
-
-/// Whether a contradiction is behind another one; none at all is behind every one.
-fn is_later(first: Option<usize>, second: Option<usize>) -> bool {
-    first.unwrap_or(usize::MAX) > second.unwrap_or(usize::MAX)
 }
