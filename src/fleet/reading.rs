@@ -57,8 +57,11 @@ impl Record {
 
 /// Names of the columns and all rows of a file, which is small.
 pub(super) fn read(path: &Path) -> Result<(Arc<Vec<String>>, Vec<Record>), InputError> {
-    let damaged = |error| damaged(path, &error);
-    let reader = open(path)?;
+    let damaged = |error: ParquetError| {
+        InputError::at(path.display(), format_args!("cannot be read: {error}"))
+    };
+    let file = File::open(path).map_err(|error| InputError::unreadable(path, error))?;
+    let reader = SerializedFileReader::new(file).map_err(damaged)?;
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
     let names = Arc::new(schema.columns().iter().map(|c| c.name().to_owned()).collect());
     let record = |row: Result<Row, ParquetError>| {
@@ -67,17 +70,4 @@ pub(super) fn read(path: &Path) -> Result<(Arc<Vec<String>>, Vec<Record>), Input
     let rows = reader.get_row_iter(None).map_err(damaged)?.map(record);
     let rows = rows.collect::<Result<_, _>>()?;
     Ok((names, rows))
-}
-
-pub(super) fn row_count(path: &Path) -> Result<u64, InputError> {
-    Ok(open(path)?.metadata().file_metadata().num_rows().unsigned_abs())
-}
-
-fn open(path: &Path) -> Result<SerializedFileReader<File>, InputError> {
-    let file = File::open(path).map_err(|error| InputError::unreadable(path, error))?;
-    SerializedFileReader::new(file).map_err(|error| damaged(path, &error))
-}
-
-fn damaged(path: &Path, error: &ParquetError) -> InputError {
-    InputError::at(path.display(), format_args!("cannot be read: {error}"))
 }

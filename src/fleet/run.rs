@@ -14,7 +14,7 @@ use super::about::About;
 use super::config::Config;
 use super::layout::{Layout, Part, Shard};
 use super::listing::FileEntry;
-use super::reading::{read, row_count};
+use super::reading::read;
 use super::store::Store;
 use super::tables::{Column, SCHEMA_VERSION, TABLES, errors, heading, ranks, runs, steps};
 use super::task::{Rows, rows_of};
@@ -153,7 +153,7 @@ fn errors_of(store: &Store, part: &Part) -> Result<u64, InputError> {
     if !store.has(&name) {
         return Ok(0);
     }
-    row_count(&store.path(&name))
+    Ok(read(&store.path(&name))?.1.len() as u64)
 }
 
 impl Crew<'_> {

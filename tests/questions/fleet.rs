@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use assert_cmd::Command;
 use gmlake::fleet::{TABLES, Table};
+use gmlake::report::parquet::Kind;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use predicates::prelude::*;
@@ -363,12 +364,22 @@ fn what_is_wrong_is_said_in_a_line() {
 fn the_page_of_documentation_has_every_column() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/fleet.md");
     let page = fs::read_to_string(path).unwrap();
-    for Table { name, columns, .. } in TABLES {
-        assert!(page.contains(&format!("### `{name}`")), "{name}");
-        for (column, _, what) in columns() {
-            assert!(page.contains(&format!("| `{column}` |")), "{name}: {column}");
-            assert!(page.contains(what), "{name}: {column}: {what}");
+    for Table { name, columns } in TABLES {
+        let section = page.split(&format!("### `{name}`\n")).nth(1).expect(name);
+        let lines = section.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
+        let rows = lines.take_while(|line| line.starts_with('|'));
+        let mut rows = rows.map(|line| line.split('|').map(str::trim).collect::<Vec<_>>());
+        for (column, kind) in columns() {
+            let kind = match kind {
+                Kind::Text => "text",
+                Kind::Whole => "64-bit integer",
+                Kind::Real => "double",
+            };
+            let row = rows.next().unwrap_or_default();
+            assert_eq!(row[1..3], [&format!("`{column}`"), kind], "{name}");
+            assert!(!row[3].is_empty(), "{name}: {column}");
         }
+        assert_eq!(rows.next(), None, "{name}");
     }
 }
 
