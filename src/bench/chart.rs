@@ -13,7 +13,6 @@ use std::io::Write;
 use plotters::prelude::*;
 
 use super::data::{Bench, Summary};
-use crate::allocator::{Role, find};
 use crate::report::Result;
 use crate::report::picture::{Canvas, ImageFormat, Picture, WIDTH, font, style, write_picture};
 use crate::units::Nanos;
@@ -51,11 +50,9 @@ impl Picture for Bench {
     }
 }
 
-/// All allocators that have a score, but the bounds.
+/// All allocators that have a score; a bound makes no calls, and has no time.
 fn points(bench: &Bench, time: impl Fn(&Summary) -> Option<u64>) -> Vec<Point> {
-    let is_shown =
-        |summary: &&Summary| find(&summary.allocator).is_none_or(|spec| spec.role != Role::Bound);
-    let scored = bench.summaries.iter().filter(is_shown);
+    let scored = bench.summaries.iter();
     let scored = scored.filter_map(|one| Some((one, time(one)?, one.memory_mean?)));
     let shown: Vec<_> = scored.collect();
     let colours = style::colours_of(shown.iter().map(|(summary, ..)| &summary.allocator[..]));

@@ -154,6 +154,7 @@ fn an_allocator_that_refuses_requests_has_no_score_anywhere() {
     assert_eq!((&lake["oom_count"], &lake["is_on_front"]), (&0.into(), &true.into()));
     let refused = pool["oom_count"].as_u64().unwrap();
     assert!(refused > 0 && pool["memory_mean"].is_null() && pool["is_on_front"] == false, "{pool}");
+    assert!(pool["driver_once_median_ns"].is_null() && pool["host_median_ns"].is_null(), "{pool}");
     assert!(!fs::read_to_string(folder.path().join("front.svg")).unwrap().contains("rmm-pool"));
     let table = results(folder.path(), &["mine.json"]).assert().success();
     table.stdout(contains("lake *").and(contains("rmm-pool *").not()).and(contains(" OOMs ")));
