@@ -26,16 +26,10 @@ pub struct Journal {
     known: FxHashMap<String, SweepRow>,
 }
 
-#[derive(Serialize)]
-struct NewLine<'a> {
-    key: &'a str,
-    row: &'a SweepRow,
-}
-
-#[derive(Deserialize)]
-struct Line {
-    key: String,
-    row: SweepRow,
+#[derive(Serialize, Deserialize)]
+struct Line<K, R> {
+    key: K,
+    row: R,
 }
 
 impl Journal {
@@ -69,7 +63,8 @@ impl Journal {
         if whole == 0 {
             writeln!(file, "{HEADER}").map_err(failed)?;
         }
-        let known = lines.filter_map(|line| serde_json::from_slice::<Line>(line).ok());
+        let known =
+            lines.filter_map(|line| serde_json::from_slice::<Line<String, SweepRow>>(line).ok());
         let known = known.map(|line| (line.key, line.row)).collect();
         Ok(Self { path: path.to_owned(), file: Mutex::new(file), known })
     }
@@ -101,7 +96,7 @@ impl Journal {
     /// If it cannot be written.
     pub fn note(&self, key: &str, row: &SweepRow) -> Result<(), InputError> {
         let failed = |error: io::Error| InputError::at(self.path.display(), error);
-        let line = serde_json::to_vec(&NewLine { key, row });
+        let line = serde_json::to_vec(&Line { key, row });
         let mut line = line.map_err(|error| failed(error.into()))?;
         line.push(b'\n');
         // A thread that panicked while it held the file has at worst torn a line, which is allowed for.
