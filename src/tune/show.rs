@@ -42,7 +42,7 @@ fn change(from: &Tried, to: &Tried) -> String {
 }
 
 /// The line to paste into a shell.
-pub fn export_line(tuning: &Tuning) -> String {
+fn export_line(tuning: &Tuning) -> String {
     let (name, conf) = (tuning.variable, &tuning.best.conf);
     // Only lists have characters that a shell would take for its own.
     if conf.contains(['[', '>']) {
