@@ -69,7 +69,8 @@ pub enum ReplayError {
     Option(#[from] OptionError),
 }
 
-/// The scale at which a trace takes nine tenths of the free memory, rounded down to two digits; nothing if there is none.
+/// The scale at which a trace takes nine tenths of the free memory, rounded down to two digits; nothing if there is
+/// none.
 fn hint(needed: Bytes, free: Bytes) -> String {
     let factor = 0.9 * free as f64 / needed as f64;
     if factor <= 0.0 {
@@ -373,7 +374,8 @@ mod tests {
         fn the_scale_that_is_named_fits(needed in 1..1_u64 << 50, share in 1e-9..1.0) {
             let free = (needed as f64 * share) as Bytes;
             prop_assume!(free > 0);
-            let scale: f64 = hint(needed, free).trim_start_matches("; try --scale ").parse().unwrap();
+            let hint = hint(needed, free);
+            let scale: f64 = hint.trim_start_matches("; try --scale ").parse().unwrap();
             let taken = needed as f64 * scale;
             prop_assert!(taken <= 0.9001 * free as f64 && taken >= 0.8 * free as f64);
         }
