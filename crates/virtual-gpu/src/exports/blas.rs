@@ -103,34 +103,6 @@ macro_rules! typed {
 
 typed! { cublasSgemmEx cublasGemmEx }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cublasGemmStridedBatchedEx(
-    handle: *mut c_void,
-    _a_op: c_int,
-    _b_op: c_int,
-    m: c_int,
-    n: c_int,
-    k: c_int,
-    _alpha: *const c_void,
-    _a: *const c_void,
-    kind: c_int,
-    a_lead: c_int,
-    _a_stride: i64,
-    _b: *const c_void,
-    _b_kind: c_int,
-    b_lead: c_int,
-    _b_stride: i64,
-    _beta: *const c_void,
-    _c: *mut c_void,
-    _c_kind: c_int,
-    c_lead: c_int,
-    _c_stride: i64,
-    batches: c_int,
-) -> Status {
-    let extents = Extents::new([m, n, k], [a_lead, b_lead, c_lead], batches);
-    product(handle, &extents, precision(handle, kind))
-}
-
 macro_rules! strided {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
@@ -151,70 +123,6 @@ strided! {
     cublasCgemmStridedBatched cublasZgemmStridedBatched
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cublasGetStatusString(code: Status) -> *const c_char {
-    if code == SUCCESS {
-        c"CUBLAS_STATUS_SUCCESS".as_ptr()
-    } else {
-        state::numbered("cuBLAS", code)
-    }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cublasLtGetVersion() -> usize {
-    130_100
-}
-
-/// Of a layout's attributes only the number of batches is kept.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cublasLtMatrixLayoutSetAttribute(
-    layout: *mut c_void,
-    attribute: c_int,
-    value: *const c_void,
-    _bytes: usize,
-) -> Status {
-    const BATCH_COUNT: c_int = 5;
-    if attribute == BATCH_COUNT {
-        // SAFETY: this attribute is a number of 32 bits.
-        let batches = unsafe { value.cast::<i32>().read_unaligned() };
-        LAYOUTS.change(layout, |layout| layout.batches = batches.max(1) as u64);
-    }
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cublasLtMatmul(
-    _handle: *mut c_void,
-    _what: *mut c_void,
-    _alpha: *const c_void,
-    _a: *const c_void,
-    a_layout: *mut c_void,
-    _b: *const c_void,
-    b_layout: *mut c_void,
-    _beta: *const c_void,
-    _c: *const c_void,
-    _c_layout: *mut c_void,
-    _d: *mut c_void,
-    d_layout: *mut c_void,
-    _algorithm: *const c_void,
-    _workspace: *mut c_void,
-    _workspace_bytes: usize,
-    stream: Stream,
-) -> Status {
-    let [Some(a), Some(b), Some(d)] = [a_layout, b_layout, d_layout].map(|it| LAYOUTS.get(it))
-    else {
-        return NOT_INITIALIZED;
-    };
-    // A has m rows and k columns, or the other way round.
-    let k = if a.rows == d.rows { a.columns } else { a.rows };
-    let results = (d.rows * d.columns * d.batches) as f64;
-    let precision = if a.kind == 0 { Precision::Tensor32 } else { Precision::Half };
-    let (flops, alignment) =
-        (2.0 * results * k as f64, precision.alignment([a.lead, b.lead, d.lead]));
-    state::work(stream, Work::Product { flops, results, precision, alignment });
-    SUCCESS
-}
-
 /// `cublasLtMatmulHeuristicResult_t`
 #[repr(C)]
 pub struct HeuristicResult {
@@ -225,35 +133,69 @@ pub struct HeuristicResult {
     reserved: [c_int; 4],
 }
 
-/// One algorithm, which needs no workspace.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
-    _handle: *mut c_void,
-    _what: *mut c_void,
-    _a: *mut c_void,
-    _b: *mut c_void,
-    _c: *mut c_void,
-    _d: *mut c_void,
-    _preference: *mut c_void,
-    _wanted: c_int,
-    results: *mut HeuristicResult,
-    found: *mut c_int,
-) -> Status {
-    let result = HeuristicResult {
-        algorithm: [0; 8],
-        workspace: 0,
-        status: SUCCESS,
-        waves: 1.0,
-        reserved: [0; 4],
+skins! {
+    cublasGemmStridedBatchedEx(
+        handle: *mut c_void, _a_op: c_int, _b_op: c_int, m: c_int, n: c_int, k: c_int,
+        _alpha: *const c_void, _a: *const c_void, kind: c_int, a_lead: c_int, _a_stride: i64,
+        _b: *const c_void, _b_kind: c_int, b_lead: c_int, _b_stride: i64, _beta: *const c_void,
+        _c: *mut c_void, _c_kind: c_int, c_lead: c_int, _c_stride: i64, batches: c_int
+    ) = {
+        let extents = Extents::new([m, n, k], [a_lead, b_lead, c_lead], batches);
+        product(handle, &extents, precision(handle, kind))
     };
-    // SAFETY: the caller hands over room for at least one result, and a place for their number.
-    unsafe {
+    cublasGetStatusString(code: Status) -> *const c_char =
+        if code == SUCCESS {
+            c"CUBLAS_STATUS_SUCCESS".as_ptr()
+        } else {
+            state::numbered("cuBLAS", code)
+        };
+    cublasLtGetVersion() -> usize = 130_100;
+    /// Of a layout's attributes only the number of batches is kept.
+    cublasLtMatrixLayoutSetAttribute(
+        layout: *mut c_void, attribute: c_int, value: *const c_void, _bytes: usize
+    ) = {
+        const BATCH_COUNT: c_int = 5;
+        if attribute == BATCH_COUNT {
+            let batches = value.cast::<i32>().read_unaligned();
+            LAYOUTS.change(layout, |layout| layout.batches = batches.max(1) as u64);
+        }
+        SUCCESS
+    };
+    cublasLtMatmul(
+        _handle: *mut c_void, _what: *mut c_void, _alpha: *const c_void, _a: *const c_void,
+        a_layout: *mut c_void, _b: *const c_void, b_layout: *mut c_void, _beta: *const c_void,
+        _c: *const c_void, _c_layout: *mut c_void, _d: *mut c_void, d_layout: *mut c_void,
+        _algorithm: *const c_void, _workspace: *mut c_void, _workspace_bytes: usize, stream: Stream
+    ) = {
+        let [Some(a), Some(b), Some(d)] = [a_layout, b_layout, d_layout].map(|it| LAYOUTS.get(it))
+        else {
+            return NOT_INITIALIZED;
+        };
+        // A has m rows and k columns, or the other way round.
+        let k = if a.rows == d.rows { a.columns } else { a.rows };
+        let results = (d.rows * d.columns * d.batches) as f64;
+        let precision = if a.kind == 0 { Precision::Tensor32 } else { Precision::Half };
+        let (flops, alignment) =
+            (2.0 * results * k as f64, precision.alignment([a.lead, b.lead, d.lead]));
+        state::work(stream, Work::Product { flops, results, precision, alignment });
+        SUCCESS
+    };
+    /// One algorithm, which needs no workspace.
+    cublasLtMatmulAlgoGetHeuristic(
+        _handle: *mut c_void, _what: *mut c_void, _a: *mut c_void, _b: *mut c_void, _c: *mut c_void,
+        _d: *mut c_void, _preference: *mut c_void, _wanted: c_int, results: *mut HeuristicResult,
+        found: *mut c_int
+    ) = {
+        let result = HeuristicResult {
+            algorithm: [0; 8],
+            workspace: 0,
+            status: SUCCESS,
+            waves: 1.0,
+            reserved: [0; 4],
+        };
         put(results, result);
         put(found, 1)
-    }
-}
-
-skins! {
+    };
     cublasSetStream_v2(handle: *mut c_void, stream: Stream) =
         { STREAMS.set(handle, state::stream(stream)); SUCCESS };
     cublasLtMatrixLayoutCreate(

@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_void};
 use crate::{Parcel, Work};
 
 use crate::exports::communicators::{
-    INVALID_ARGUMENT, Result_, SUCCESS, SYSTEM_ERROR, connect, connect_to, exchange, with, world_of,
+    INVALID_ARGUMENT, SUCCESS, SYSTEM_ERROR, connect, connect_to, exchange, with, world_of,
 };
 use crate::exports::reduction::{Kind, reduce};
 use crate::exports::state::{self, Stream, gpu, is_device, number, put};
@@ -64,184 +64,126 @@ fn is_moved(bytes: usize, sent: usize, to: *const c_void, on: Stream) -> bool {
     bytes > 0
 }
 
-/// `ncclAllGather`: all ranks' data, one after the other.
-///
-/// # Safety
-/// `from` has `count` elements, and `to` room for as many of each rank; so for all collectives below.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclAllGather(
-    from: *const c_void,
-    to: *mut c_void,
-    count: usize,
-    kind: c_int,
-    on: *mut c_void,
-    stream: Stream,
-) -> Result_ {
-    let bytes = count * Kind::of(kind).size();
-    let Some((world, rank, is_whole)) = with(on, |it| (it.world, it.rank, it.is_whole)) else {
-        return INVALID_ARGUMENT;
-    };
-    let slots = if is_whole { 0..world } else { rank..rank + 1 };
-    let total = bytes * slots.end;
-    connect(on);
-    if !is_moved(total, total - total / world, to, stream) {
-        return SUCCESS;
-    }
-    // SAFETY: as the caller promises.
-    let mine = unsafe { read(from, bytes) };
-    let Some((_, _, all)) = exchange(on, &mine) else { return SYSTEM_ERROR };
-    for slot in slots {
-        // SAFETY: as the caller promises.
-        unsafe { write(to.byte_add(slot * bytes), all.get(slot).unwrap_or(&mine)) };
-    }
-    SUCCESS
-}
-
-/// `ncclReduceScatter`: each rank's part of the reduction of all.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclReduceScatter(
-    from: *const c_void,
-    to: *mut c_void,
-    count: usize,
-    kind: c_int,
-    operation: c_int,
-    on: *mut c_void,
-    stream: Stream,
-) -> Result_ {
-    let kind = Kind::of(kind);
-    let bytes = count * kind.size();
-    let Some((world, rank, is_whole)) = with(on, |it| (it.world, it.rank, it.is_whole)) else {
-        return INVALID_ARGUMENT;
-    };
-    connect(on);
-    if !is_moved(bytes, bytes * (world - 1), to, stream) || bytes * world > LIMIT || !is_whole {
-        set_known(to, bytes, false);
-        return SUCCESS;
-    }
-    // SAFETY: as the caller promises.
-    let mine = unsafe { read(from, bytes * world) };
-    let Some((_, _, all)) = exchange(on, &mine) else { return SYSTEM_ERROR };
-    let part = rank * bytes..(rank + 1) * bytes;
-    // SAFETY: as the caller promises.
-    unsafe { write(to, &reduce(&all, part, kind, (operation, world))) };
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclAllReduce(
-    from: *const c_void,
-    to: *mut c_void,
-    count: usize,
-    kind: c_int,
-    operation: c_int,
-    on: *mut c_void,
-    stream: Stream,
-) -> Result_ {
-    let kind = Kind::of(kind);
-    let bytes = count * kind.size();
-    let sent = 2 * (bytes - bytes / world_of(on));
-    connect(on);
-    if !is_moved(bytes, sent, to, stream) {
-        return SUCCESS;
-    }
-    // SAFETY: as the caller promises.
-    let mine = unsafe { read(from, bytes) };
-    let Some((_, _, all)) = exchange(on, &mine) else { return SYSTEM_ERROR };
-    // SAFETY: as the caller promises.
-    unsafe { write(to, &reduce(&all, 0..bytes, kind, (operation, world_of(on)))) };
-    SUCCESS
-}
-
-/// `ncclReduce`: the reduction of all, for one rank.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclReduce(
-    from: *const c_void,
-    to: *mut c_void,
-    count: usize,
-    kind: c_int,
-    operation: c_int,
-    root: c_int,
-    on: *mut c_void,
-    stream: Stream,
-) -> Result_ {
-    let kind = Kind::of(kind);
-    let bytes = count * kind.size();
-    let Some(rank) = with(on, |it| it.rank) else { return INVALID_ARGUMENT };
-    connect(on);
-    if !is_moved(bytes, bytes, if rank == root as usize { to } else { from }, stream) {
-        return SUCCESS;
-    }
-    // SAFETY: as the caller promises.
-    let mine = unsafe { read(from, bytes) };
-    let Some((_, _, all)) = exchange(on, &mine) else { return SYSTEM_ERROR };
-    if rank == root as usize {
-        // SAFETY: as the caller promises.
-        unsafe { write(to, &reduce(&all, 0..bytes, kind, (operation, world_of(on)))) };
-    }
-    SUCCESS
-}
-
-/// `ncclBroadcast`: one rank's data, for all.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclBroadcast(
-    from: *const c_void,
-    to: *mut c_void,
-    count: usize,
-    kind: c_int,
-    root: c_int,
-    on: *mut c_void,
-    stream: Stream,
-) -> Result_ {
-    let bytes = count * Kind::of(kind).size();
-    connect(on);
-    if !is_moved(bytes, bytes, to, stream) {
-        return SUCCESS;
-    }
-    // SAFETY: as the caller promises.
-    let mine = unsafe { read(from, bytes) };
-    let Some((_, _, all)) = exchange(on, &mine) else { return SYSTEM_ERROR };
-    let data = all.get(root as usize).unwrap_or(&mine);
-    // SAFETY: as the caller promises.
-    unsafe { write(to, data) };
-    SUCCESS
-}
-
-/// `ncclAlltoAll`: the part for this rank of every rank's data.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclAlltoAll(
-    from: *const c_void,
-    to: *mut c_void,
-    count: usize,
-    kind: c_int,
-    on: *mut c_void,
-    stream: Stream,
-) -> Result_ {
-    let bytes = count * Kind::of(kind).size();
-    let Some((world, rank, is_whole)) = with(on, |it| (it.world, it.rank, it.is_whole)) else {
-        return INVALID_ARGUMENT;
-    };
-    for peer in 0..world {
-        connect_to(on, peer, true);
-        connect_to(on, peer, false);
-    }
-    if !is_moved(bytes * world, bytes * (world - 1), to, stream) || !is_whole {
-        return SUCCESS;
-    }
-    // SAFETY: as the caller promises.
-    let mine = unsafe { read(from, bytes * world) };
-    let Some((_, _, all)) = exchange(on, &mine) else { return SYSTEM_ERROR };
-    for slot in 0..world {
-        let parcel = all.get(slot).unwrap_or(&mine);
-        let part = parcel.bytes[rank * bytes..(rank + 1) * bytes].to_vec();
-        // SAFETY: as the caller promises.
-        unsafe {
-            write(to.byte_add(slot * bytes), &Parcel { bytes: part, is_known: parcel.is_known })
-        };
-    }
-    SUCCESS
-}
-
 skins! {
+    /// `ncclAllGather`: all ranks' data, one after the other.
+    ncclAllGather(
+        from: *const c_void, to: *mut c_void, count: usize, kind: c_int, on: *mut c_void,
+        stream: Stream
+    ) = {
+        let bytes = count * Kind::of(kind).size();
+        let Some((world, rank, is_whole)) = with(on, |it| (it.world, it.rank, it.is_whole)) else {
+            return INVALID_ARGUMENT;
+        };
+        let slots = if is_whole { 0..world } else { rank..rank + 1 };
+        let total = bytes * slots.end;
+        connect(on);
+        if !is_moved(total, total - total / world, to, stream) {
+            return SUCCESS;
+        }
+        let mine = read(from, bytes);
+        let Some((_, _, all)) = exchange(on, &mine) else { return SYSTEM_ERROR };
+        for slot in slots {
+            write(to.byte_add(slot * bytes), all.get(slot).unwrap_or(&mine));
+        }
+        SUCCESS
+    };
+    /// `ncclReduceScatter`: each rank's part of the reduction of all.
+    ncclReduceScatter(
+        from: *const c_void, to: *mut c_void, count: usize, kind: c_int, operation: c_int,
+        on: *mut c_void, stream: Stream
+    ) = {
+        let kind = Kind::of(kind);
+        let bytes = count * kind.size();
+        let Some((world, rank, is_whole)) = with(on, |it| (it.world, it.rank, it.is_whole)) else {
+            return INVALID_ARGUMENT;
+        };
+        connect(on);
+        if !is_moved(bytes, bytes * (world - 1), to, stream) || bytes * world > LIMIT || !is_whole {
+            set_known(to, bytes, false);
+            return SUCCESS;
+        }
+        let mine = read(from, bytes * world);
+        let Some((_, _, all)) = exchange(on, &mine) else { return SYSTEM_ERROR };
+        let part = rank * bytes..(rank + 1) * bytes;
+        write(to, &reduce(&all, part, kind, (operation, world)));
+        SUCCESS
+    };
+    ncclAllReduce(
+        from: *const c_void, to: *mut c_void, count: usize, kind: c_int, operation: c_int,
+        on: *mut c_void, stream: Stream
+    ) = {
+        let kind = Kind::of(kind);
+        let bytes = count * kind.size();
+        let sent = 2 * (bytes - bytes / world_of(on));
+        connect(on);
+        if !is_moved(bytes, sent, to, stream) {
+            return SUCCESS;
+        }
+        let mine = read(from, bytes);
+        let Some((_, _, all)) = exchange(on, &mine) else { return SYSTEM_ERROR };
+        write(to, &reduce(&all, 0..bytes, kind, (operation, world_of(on))));
+        SUCCESS
+    };
+    /// `ncclReduce`: the reduction of all, for one rank.
+    ncclReduce(
+        from: *const c_void, to: *mut c_void, count: usize, kind: c_int, operation: c_int,
+        root: c_int, on: *mut c_void, stream: Stream
+    ) = {
+        let kind = Kind::of(kind);
+        let bytes = count * kind.size();
+        let Some(rank) = with(on, |it| it.rank) else { return INVALID_ARGUMENT };
+        connect(on);
+        if !is_moved(bytes, bytes, if rank == root as usize { to } else { from }, stream) {
+            return SUCCESS;
+        }
+        let mine = read(from, bytes);
+        let Some((_, _, all)) = exchange(on, &mine) else { return SYSTEM_ERROR };
+        if rank == root as usize {
+            write(to, &reduce(&all, 0..bytes, kind, (operation, world_of(on))));
+        }
+        SUCCESS
+    };
+    /// `ncclBroadcast`: one rank's data, for all.
+    ncclBroadcast(
+        from: *const c_void, to: *mut c_void, count: usize, kind: c_int, root: c_int,
+        on: *mut c_void, stream: Stream
+    ) = {
+        let bytes = count * Kind::of(kind).size();
+        connect(on);
+        if !is_moved(bytes, bytes, to, stream) {
+            return SUCCESS;
+        }
+        let mine = read(from, bytes);
+        let Some((_, _, all)) = exchange(on, &mine) else { return SYSTEM_ERROR };
+        let data = all.get(root as usize).unwrap_or(&mine);
+        write(to, data);
+        SUCCESS
+    };
+    /// `ncclAlltoAll`: the part for this rank of every rank's data.
+    ncclAlltoAll(
+        from: *const c_void, to: *mut c_void, count: usize, kind: c_int, on: *mut c_void,
+        stream: Stream
+    ) = {
+        let bytes = count * Kind::of(kind).size();
+        let Some((world, rank, is_whole)) = with(on, |it| (it.world, it.rank, it.is_whole)) else {
+            return INVALID_ARGUMENT;
+        };
+        for peer in 0..world {
+            connect_to(on, peer, true);
+            connect_to(on, peer, false);
+        }
+        if !is_moved(bytes * world, bytes * (world - 1), to, stream) || !is_whole {
+            return SUCCESS;
+        }
+        let mine = read(from, bytes * world);
+        let Some((_, _, all)) = exchange(on, &mine) else { return SYSTEM_ERROR };
+        for slot in 0..world {
+            let parcel = all.get(slot).unwrap_or(&mine);
+            let part = parcel.bytes[rank * bytes..(rank + 1) * bytes].to_vec();
+            write(to.byte_add(slot * bytes), &Parcel { bytes: part, is_known: parcel.is_known });
+        }
+        SUCCESS
+    };
     ncclBcast(
         at: *mut c_void, count: usize, kind: c_int, root: c_int, on: *mut c_void, stream: Stream
     ) = ncclBroadcast(at, at, count, kind, root, on, stream);

@@ -78,37 +78,6 @@ fn hexadecimal(id: &UniqueId) -> String {
     id.0[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// An id that no other call on this machine gives: the process, the time and a counter.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclGetUniqueId(to: *mut UniqueId) -> Result_ {
-    static COUNTER: AtomicU64 = AtomicU64::new(0);
-    let count = COUNTER.fetch_add(1, Ordering::Relaxed) as u32;
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let mut id = [0; 128];
-    id[..4].copy_from_slice(&std::process::id().to_ne_bytes());
-    id[4..8].copy_from_slice(&count.to_ne_bytes());
-    id[8..16].copy_from_slice(&(since.map_or(0, |time| time.as_nanos() as u64)).to_ne_bytes());
-    // SAFETY: the caller hands over a place for the id.
-    unsafe { put(to, UniqueId(id)) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclCommInitAll(
-    to: *mut *mut c_void,
-    world: c_int,
-    _devices: *const c_int,
-) -> Result_ {
-    let mut id = UniqueId([0; 128]);
-    // SAFETY: the caller hands over places for `world` communicators.
-    unsafe {
-        ncclGetUniqueId(&raw mut id);
-        for rank in 0..world as usize {
-            add(to.add(rank), hexadecimal(&id), rank, world as usize, false);
-        }
-    }
-    SUCCESS
-}
-
 /// The ranks that bring the same colour, in the order of their keys. A rank that runs alone does not know how many.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommSplit(
@@ -150,29 +119,6 @@ pub unsafe extern "C" fn ncclCommSplit(
     unsafe { add(to, name, place, members.len(), true) }
 }
 
-/// A communicator without some of the ranks; they do not call this.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclCommShrink(
-    parent: *mut c_void,
-    excluded: *const c_int,
-    count: c_int,
-    to: *mut *mut c_void,
-    _config: *const c_void,
-    _flags: c_int,
-) -> Result_ {
-    // SAFETY: the caller hands over `count` ranks.
-    let excluded = unsafe { std::slice::from_raw_parts(excluded, count.max(0) as usize) };
-    let found = with(parent, |parent| {
-        parent.splits += 1;
-        let lower = excluded.iter().filter(|&&rank| (rank as usize) < parent.rank).count();
-        let world = parent.world - excluded.len().min(parent.world);
-        (format!("{}-{}s", parent.name, parent.splits), parent.rank - lower, world, parent.is_whole)
-    });
-    let Some((name, rank, world, is_whole)) = found else { return INVALID_ARGUMENT };
-    // SAFETY: the caller hands over a place for the communicator.
-    unsafe { add(to, name, rank, world, is_whole) }
-}
-
 static MESSAGE: Mutex<Option<std::ffi::CString>> = Mutex::new(None);
 
 /// Remembers and says why a collective failed.
@@ -180,24 +126,6 @@ pub fn failed(problem: &str) -> Result_ {
     eprintln!("gmlake: virtual GPU: {problem}");
     *MESSAGE.lock().unwrap_or_else(PoisonError::into_inner) = std::ffi::CString::new(problem).ok();
     SYSTEM_ERROR
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn ncclGetErrorString(code: Result_) -> *const c_char {
-    let text: &CStr = match code {
-        SUCCESS => c"no error",
-        SYSTEM_ERROR => c"data from another rank did not arrive",
-        state::NOT_SUPPORTED => return state::refusal(),
-        INVALID_ARGUMENT => c"invalid argument",
-        _ => return state::numbered("NCCL", code),
-    };
-    text.as_ptr()
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn ncclGetLastError(_of: *mut c_void) -> *const c_char {
-    let last = MESSAGE.lock().unwrap_or_else(PoisonError::into_inner);
-    last.as_ref().map_or(c"".as_ptr(), |text| text.as_ptr())
 }
 
 /// Counts the memory with which the first collective connects the ranks of a communicator.
@@ -234,6 +162,55 @@ pub fn exchange(on: *mut c_void, mine: &Parcel) -> Option<(String, usize, Vec<Pa
 }
 
 skins! {
+    /// An id that no other call on this machine gives: the process, the time and a counter.
+    ncclGetUniqueId(to: *mut UniqueId) = {
+        static COUNTER: AtomicU64 = AtomicU64::new(0);
+        let count = COUNTER.fetch_add(1, Ordering::Relaxed) as u32;
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let mut id = [0; 128];
+        id[..4].copy_from_slice(&std::process::id().to_ne_bytes());
+        id[4..8].copy_from_slice(&count.to_ne_bytes());
+        id[8..16].copy_from_slice(&(since.map_or(0, |time| time.as_nanos() as u64)).to_ne_bytes());
+        put(to, UniqueId(id))
+    };
+    ncclCommInitAll(to: *mut *mut c_void, world: c_int, _devices: *const c_int) = {
+        let mut id = UniqueId([0; 128]);
+        ncclGetUniqueId(&raw mut id);
+        for rank in 0..world as usize {
+            add(to.add(rank), hexadecimal(&id), rank, world as usize, false);
+        }
+        SUCCESS
+    };
+    /// A communicator without some of the ranks; they do not call this.
+    ncclCommShrink(
+        parent: *mut c_void, excluded: *const c_int, count: c_int, to: *mut *mut c_void,
+        _config: *const c_void, _flags: c_int
+    ) = {
+        let excluded = std::slice::from_raw_parts(excluded, count.max(0) as usize);
+        let found = with(parent, |parent| {
+            parent.splits += 1;
+            let lower = excluded.iter().filter(|&&rank| (rank as usize) < parent.rank).count();
+            let world = parent.world - excluded.len().min(parent.world);
+            let name = format!("{}-{}s", parent.name, parent.splits);
+            (name, parent.rank - lower, world, parent.is_whole)
+        });
+        let Some((name, rank, world, is_whole)) = found else { return INVALID_ARGUMENT };
+        add(to, name, rank, world, is_whole)
+    };
+    ncclGetErrorString(code: Result_) -> *const c_char = {
+        let text: &CStr = match code {
+            SUCCESS => c"no error",
+            SYSTEM_ERROR => c"data from another rank did not arrive",
+            state::NOT_SUPPORTED => return state::refusal(),
+            INVALID_ARGUMENT => c"invalid argument",
+            _ => return state::numbered("NCCL", code),
+        };
+        text.as_ptr()
+    };
+    ncclGetLastError(_of: *mut c_void) -> *const c_char = {
+        let last = MESSAGE.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_ref().map_or(c"".as_ptr(), |text| text.as_ptr())
+    };
     ncclCommDestroy(of: *mut c_void) = { COMMUNICATORS.forget(of); SUCCESS };
     ncclCommInitRank(to: *mut *mut c_void, world: c_int, id: UniqueId, rank: c_int) =
         add(to, hexadecimal(&id), rank as usize, world as usize, true);

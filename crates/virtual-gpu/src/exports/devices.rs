@@ -9,22 +9,6 @@ use crate::exports::state::{
     remembered,
 };
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaDeviceGetPCIBusId(
-    to: *mut c_char,
-    room: c_int,
-    device: c_int,
-) -> Code {
-    let Some(index) = device_index(device) else { return failed(INVALID_DEVICE) };
-    let text = format!("0000:{:02X}:00.0\0", gpu().visible[index] + 1);
-    if room < text.len() as c_int {
-        return failed(INVALID_VALUE);
-    }
-    // SAFETY: the caller hands over `room` bytes.
-    unsafe { std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, text.len()) };
-    SUCCESS
-}
-
 /// Widths of fields, in bytes.
 const INT: usize = 4;
 const SIZE: usize = 8;
@@ -118,6 +102,15 @@ pub fn device_index(device: c_int) -> Option<usize> {
 }
 
 skins! {
+    cudaDeviceGetPCIBusId(to: *mut c_char, room: c_int, device: c_int) = {
+        let Some(index) = device_index(device) else { return failed(INVALID_DEVICE) };
+        let text = format!("0000:{:02X}:00.0\0", gpu().visible[index] + 1);
+        if room < text.len() as c_int {
+            return failed(INVALID_VALUE);
+        }
+        std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, text.len());
+        SUCCESS
+    };
     cudaDeviceGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) =
         { put(least, 0); put(greatest, -5) };
     cudaDeviceGetAttribute(to: *mut c_int, attribute: c_int, device: c_int) =

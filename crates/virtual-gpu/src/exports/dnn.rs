@@ -43,80 +43,13 @@ pub fn stream_of(handle: *mut c_void) -> Stream {
     pointer(STREAMS.get(handle).unwrap_or(0))
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudnnBackendCreateDescriptor(kind: c_int, to: *mut *mut c_void) -> Status {
-    // SAFETY: the caller hands over a place for the descriptor.
-    unsafe { DESCRIPTORS.create(to, Descriptor { kind, ..Descriptor::default() }) }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnBackendFinalize(of: *mut c_void) -> Status {
-    let mut all = DESCRIPTORS.all();
-    let computes = Plan::of(number(of), &all);
-    if let Some(found) = all.get_mut(&number(of)) {
-        found.computes = computes;
-    }
-    SUCCESS
-}
-
 fn computes(plan: *const c_void) -> Plan {
     DESCRIPTORS.get(plan).and_then(|found| found.computes).unwrap_or(Plan::Other)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudnnBackendSetAttribute(
-    of: *mut c_void,
-    name: c_int,
-    kind: c_int,
-    count: i64,
-    values: *const c_void,
-) -> Status {
-    let bytes = width(kind) * count.max(0) as usize;
-    if bytes > 0 && values.is_null() {
-        return BAD_PARAMETER;
-    }
-    let mut copy = vec![0; bytes];
-    // SAFETY: the caller hands over `count` values of this type.
-    unsafe { std::ptr::copy_nonoverlapping(values.cast::<u8>(), copy.as_mut_ptr(), bytes) };
-    let set = |descriptor: &mut Descriptor| descriptor.attributes.insert(name, copy);
-    if DESCRIPTORS.change(of, set).is_some() { SUCCESS } else { BAD_PARAMETER }
 }
 
 const HEURISTIC_GRAPH: c_int = 201;
 const HEURISTIC_RESULTS: c_int = 202;
 const PLAN_WORKSPACE: c_int = 402;
-
-/// What was set, or what there is, as far as there is room: a workspace size, two configurations, no notes on them.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudnnBackendGetAttribute(
-    of: *mut c_void,
-    name: c_int,
-    kind: c_int,
-    wanted: i64,
-    count: *mut i64,
-    values: *mut c_void,
-) -> Status {
-    let room = if values.is_null() { 0 } else { wanted.max(0) as usize };
-    let all_of_them = if kind == DESCRIPTOR {
-        // SAFETY: the caller hands over `wanted` descriptors that it created.
-        let places = unsafe { std::slice::from_raw_parts(non_null(values), room) };
-        get_descriptors(&mut DESCRIPTORS.all(), number(of), name, places)
-    } else {
-        let content = get(of, name, kind);
-        let bytes = content.len().min(width(kind) * room);
-        // SAFETY: the caller hands over room for `wanted` values.
-        unsafe { std::ptr::copy_nonoverlapping(content.as_ptr(), values.cast::<u8>(), bytes) };
-        content.len() / width(kind)
-    };
-    if !count.is_null() {
-        // Who asks for none asks how many there are; who asks for some gets no more: PyTorch 2.14
-        // reads as many as this says.
-        let found = if room == 0 { all_of_them } else { all_of_them.min(room) };
-        // SAFETY: a place for the number that is not null can be written to.
-        unsafe { count.write(found as i64) };
-    }
-    SUCCESS
-}
 
 /// A pointer that an empty slice may have, in place of null.
 fn non_null(values: *mut c_void) -> *const u64 {
@@ -169,58 +102,82 @@ fn get_descriptors(all: &mut Descriptors, of: u64, name: c_int, places: &[u64]) 
     named.len().max(1)
 }
 
-/// The plan runs on the stream of its handle.
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnBackendExecute(
-    handle: *mut c_void,
-    plan: *mut c_void,
-    _pack: *mut c_void,
-) -> Status {
-    let work = match computes(plan) {
-        Plan::Convolution(asked) => {
-            state::ran(|| Subject::Convolution(asked.clone()));
-            let it = asked.convolution;
-            let results = it.output.iter().product::<u64>() as f64;
-            let precision = if it.element == 2 { Precision::Half } else { Precision::Tensor32 };
-            Work::Product { flops: plan::flops(&it), results, precision, alignment: ALIGNED }
-        }
-        // The shapes of attention are not looked at.
-        Plan::Fused(_) | Plan::Other => Work::Threads(1 << 20),
-    };
-    state::work(stream_of(handle), work);
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnGetVersion() -> usize {
-    gpu().conf.cudnn as usize
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnGetCudartVersion() -> usize {
-    gpu().conf.cuda as usize
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnGetErrorString(code: Status) -> *const c_char {
-    let text: &CStr = match code {
-        SUCCESS => c"CUDNN_STATUS_SUCCESS",
-        state::NOT_SUPPORTED => return state::refusal(),
-        BAD_PARAMETER => c"CUDNN_STATUS_BAD_PARAM",
-        _ => return state::numbered("cuDNN", code),
-    };
-    text.as_ptr()
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudnnGetLastErrorString(to: *mut c_char, room: usize) {
-    if room > 0 {
-        // SAFETY: the caller hands over `room` characters.
-        unsafe { to.write(0) };
-    }
-}
-
 skins! {
+    cudnnBackendCreateDescriptor(kind: c_int, to: *mut *mut c_void) =
+        DESCRIPTORS.create(to, Descriptor { kind, ..Descriptor::default() });
+    cudnnBackendFinalize(of: *mut c_void) = {
+        let mut all = DESCRIPTORS.all();
+        let computes = Plan::of(number(of), &all);
+        if let Some(found) = all.get_mut(&number(of)) {
+            found.computes = computes;
+        }
+        SUCCESS
+    };
+    cudnnBackendSetAttribute(
+        of: *mut c_void, name: c_int, kind: c_int, count: i64, values: *const c_void
+    ) = {
+        let bytes = width(kind) * count.max(0) as usize;
+        if bytes > 0 && values.is_null() {
+            return BAD_PARAMETER;
+        }
+        let mut copy = vec![0; bytes];
+        std::ptr::copy_nonoverlapping(values.cast::<u8>(), copy.as_mut_ptr(), bytes);
+        let set = |descriptor: &mut Descriptor| descriptor.attributes.insert(name, copy);
+        if DESCRIPTORS.change(of, set).is_some() { SUCCESS } else { BAD_PARAMETER }
+    };
+    /// What was set, or what there is, as far as there is room: a workspace size, two configurations, no notes on them.
+    cudnnBackendGetAttribute(
+        of: *mut c_void, name: c_int, kind: c_int, wanted: i64, count: *mut i64, values: *mut c_void
+    ) = {
+        let room = if values.is_null() { 0 } else { wanted.max(0) as usize };
+        let all_of_them = if kind == DESCRIPTOR {
+            let places = std::slice::from_raw_parts(non_null(values), room);
+            get_descriptors(&mut DESCRIPTORS.all(), number(of), name, places)
+        } else {
+            let content = get(of, name, kind);
+            let bytes = content.len().min(width(kind) * room);
+            std::ptr::copy_nonoverlapping(content.as_ptr(), values.cast::<u8>(), bytes);
+            content.len() / width(kind)
+        };
+        if !count.is_null() {
+            // Who asks for none asks how many there are; who asks for some gets no more: PyTorch 2.14
+            // reads as many as this says.
+            let found = if room == 0 { all_of_them } else { all_of_them.min(room) };
+            count.write(found as i64);
+        }
+        SUCCESS
+    };
+    /// The plan runs on the stream of its handle.
+    cudnnBackendExecute(handle: *mut c_void, plan: *mut c_void, _pack: *mut c_void) = {
+        let work = match computes(plan) {
+            Plan::Convolution(asked) => {
+                state::ran(|| Subject::Convolution(asked.clone()));
+                let it = asked.convolution;
+                let results = it.output.iter().product::<u64>() as f64;
+                let precision = if it.element == 2 { Precision::Half } else { Precision::Tensor32 };
+                Work::Product { flops: plan::flops(&it), results, precision, alignment: ALIGNED }
+            }
+            // The shapes of attention are not looked at.
+            Plan::Fused(_) | Plan::Other => Work::Threads(1 << 20),
+        };
+        state::work(stream_of(handle), work);
+        SUCCESS
+    };
+    cudnnGetVersion() -> usize = gpu().conf.cudnn as usize;
+    cudnnGetCudartVersion() -> usize = gpu().conf.cuda as usize;
+    cudnnGetErrorString(code: Status) -> *const c_char = {
+        let text: &CStr = match code {
+            SUCCESS => c"CUDNN_STATUS_SUCCESS",
+            state::NOT_SUPPORTED => return state::refusal(),
+            BAD_PARAMETER => c"CUDNN_STATUS_BAD_PARAM",
+            _ => return state::numbered("cuDNN", code),
+        };
+        text.as_ptr()
+    };
+    cudnnGetLastErrorString(to: *mut c_char, room: usize) -> () =
+        if room > 0 {
+            to.write(0);
+        };
     /// Major, minor and patch level.
     cudnnGetProperty(which: c_int, to: *mut c_int) = {
         let version = cudnnGetVersion() as c_int;

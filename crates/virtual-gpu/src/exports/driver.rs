@@ -17,59 +17,9 @@ use crate::exports::state::{
 };
 use crate::exports::streams;
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuGetProcAddress_v2(
-    symbol: *const c_char,
-    to: *mut *const c_void,
-    _version: c_int,
-    _flags: u64,
-    status: *mut c_int,
-) -> Code {
-    // SAFETY: the caller hands over a name.
-    let found = entry_points::find(&unsafe { CStr::from_ptr(symbol) }.to_string_lossy());
-    // SAFETY: the caller hands over places for both; the status may be null.
-    unsafe {
-        put(to, found.unwrap_or(std::ptr::null()));
-        if !status.is_null() {
-            status.write(c_int::from(found.is_none()));
-        }
-    }
-    if found.is_some() { SUCCESS } else { NOT_FOUND }
-}
-
 /// The handle of a device's primary context.
 fn context(device: c_int) -> *mut c_void {
     pointer(0x100 + device as u64)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemAddressReserve(
-    to: *mut u64,
-    bytes: usize,
-    _alignment: usize,
-    _wish: u64,
-    _flags: u64,
-) -> Code {
-    let Ok(device) = state::current() else { return NO_DEVICE };
-    let mut gpu = gpu();
-    let gpu = &mut *gpu;
-    match gpu.memories[device].reserve(&mut gpu.space, bytes as u64) {
-        // SAFETY: the caller hands over a place for the address.
-        Ok(at) => unsafe { put(to, at) },
-        Err(error) => code(error),
-    }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuMemAddressFree(at: u64, bytes: usize) -> Code {
-    let mut gpu = gpu();
-    let gpu = &mut *gpu;
-    let found = gpu.memories.iter_mut().find(|memory| memory.range_of(at).is_some());
-    let freed = found.map(|memory| memory.unreserve(&mut gpu.space, at, bytes as u64));
-    match freed {
-        Some(Ok(())) => SUCCESS,
-        _ => state::INVALID_VALUE,
-    }
 }
 
 /// The first fields of `CUmemAllocationProp`.
@@ -86,40 +36,6 @@ const DEVICES: u64 = 64;
 
 fn split(handle: u64) -> (usize, u64) {
     ((handle % DEVICES) as usize, handle / DEVICES)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemCreate(
-    to: *mut u64,
-    bytes: usize,
-    wanted: *const AllocationProperties,
-    _flags: u64,
-) -> Code {
-    // SAFETY: the caller hands over properties.
-    let device = unsafe { (*wanted).device };
-    let Some(index) = devices::device_index(device) else { return INVALID_DEVICE };
-    let created = gpu().memories[index].create(bytes as u64);
-    match created {
-        // SAFETY: the caller hands over a place for the handle.
-        Ok(handle) => unsafe { put(to, handle * DEVICES + index as u64) },
-        Err(error) => code(error),
-    }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuMemUnmap(at: u64, bytes: usize) -> Code {
-    let unmapped = {
-        let mut gpu = gpu();
-        let found = gpu.memories.iter_mut().find(|memory| memory.range_of(at).is_some());
-        found.map(|memory| memory.unmap(at, bytes as u64))
-    };
-    match unmapped {
-        Some(Ok(())) => {
-            state::discard(at, bytes as u64);
-            SUCCESS
-        }
-        _ => state::INVALID_VALUE,
-    }
 }
 
 /// Memsets by numbers of one or four bytes; one byte is enough where all four are the same.
@@ -141,23 +57,6 @@ memsets! {
     cuMemsetD8Async(u8, 1, on: Stream);
     cuMemsetD32_v2(u32, 4);
     cuMemsetD32Async(u32, 4, on: Stream);
-}
-
-/// The first address and the size of the allocation that an address lies in.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemGetAddressRange_v2(to: *mut u64, bytes: *mut usize, at: u64) -> Code {
-    let found = gpu().memories.iter().find_map(|memory| memory.range_of(at));
-    let Some((base, size)) = found else { return NOT_FOUND };
-    // SAFETY: each place is null or can be written to.
-    unsafe {
-        if !to.is_null() {
-            to.write(base);
-        }
-        if !bytes.is_null() {
-            bytes.write(size as usize);
-        }
-    }
-    SUCCESS
 }
 
 /// `CU_POINTER_ATTRIBUTE_*` that PyTorch and Triton ask for.
@@ -199,39 +98,85 @@ pub unsafe extern "C" fn cuPointerGetAttribute(to: *mut c_void, attribute: c_int
     }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuPointerGetAttributes(
-    count: c_uint,
-    attributes: *const c_int,
-    places: *const *mut c_void,
-    at: u64,
-) -> Code {
-    // SAFETY: the caller hands over `count` attributes, and a place for each.
-    let all = (0..count as usize)
-        .map(|i| unsafe { cuPointerGetAttribute(*places.add(i), *attributes.add(i), at) });
-    all.max().unwrap_or(SUCCESS)
-}
-
-/// `CU_FUNC_ATTRIBUTE_*`: threads per block, registers, and no shared or local memory.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuFuncGetAttribute(
-    to: *mut c_int,
-    attribute: c_int,
-    function: *mut c_void,
-) -> Code {
-    let Some(code) = kernels::chosen(function) else { return state::NO_KERNEL_IMAGE };
-    let value = match attribute {
-        0 => 1024,
-        4 => crate::exports::launches::REGISTERS,
-        5 => code.ptx,
-        6 => code.binary,
-        _ => 0,
-    };
-    // SAFETY: the caller hands over a place for the number.
-    unsafe { put(to, value) }
-}
-
 skins! {
+    cuGetProcAddress_v2(
+        symbol: *const c_char, to: *mut *const c_void, _version: c_int, _flags: u64,
+        status: *mut c_int
+    ) = {
+        let found = entry_points::find(&CStr::from_ptr(symbol).to_string_lossy());
+        put(to, found.unwrap_or(std::ptr::null()));
+        if !status.is_null() {
+            status.write(c_int::from(found.is_none()));
+        }
+        if found.is_some() { SUCCESS } else { NOT_FOUND }
+    };
+    cuMemAddressReserve(to: *mut u64, bytes: usize, _alignment: usize, _wish: u64, _flags: u64) = {
+        let Ok(device) = state::current() else { return NO_DEVICE };
+        let mut gpu = gpu();
+        let gpu = &mut *gpu;
+        let reserved = gpu.memories[device].reserve(&mut gpu.space, bytes as u64);
+        reserved.map_or_else(code, |at| put(to, at))
+    };
+    cuMemAddressFree(at: u64, bytes: usize) = {
+        let mut gpu = gpu();
+        let gpu = &mut *gpu;
+        let found = gpu.memories.iter_mut().find(|memory| memory.range_of(at).is_some());
+        match found.map(|memory| memory.unreserve(&mut gpu.space, at, bytes as u64)) {
+            Some(Ok(())) => SUCCESS,
+            _ => state::INVALID_VALUE,
+        }
+    };
+    cuMemCreate(to: *mut u64, bytes: usize, wanted: *const AllocationProperties, _flags: u64) = {
+        let device = (*wanted).device;
+        let Some(index) = devices::device_index(device) else { return INVALID_DEVICE };
+        let created = gpu().memories[index].create(bytes as u64);
+        created.map_or_else(code, |handle| put(to, handle * DEVICES + index as u64))
+    };
+    cuMemUnmap(at: u64, bytes: usize) = {
+        let unmapped = {
+            let mut gpu = gpu();
+            let found = gpu.memories.iter_mut().find(|memory| memory.range_of(at).is_some());
+            found.map(|memory| memory.unmap(at, bytes as u64))
+        };
+        match unmapped {
+            Some(Ok(())) => {
+                state::discard(at, bytes as u64);
+                SUCCESS
+            }
+            _ => state::INVALID_VALUE,
+        }
+    };
+    /// The first address and the size of the allocation that an address lies in.
+    cuMemGetAddressRange_v2(to: *mut u64, bytes: *mut usize, at: u64) = {
+        let found = gpu().memories.iter().find_map(|memory| memory.range_of(at));
+        let Some((base, size)) = found else { return NOT_FOUND };
+        if !to.is_null() {
+            to.write(base);
+        }
+        if !bytes.is_null() {
+            bytes.write(size as usize);
+        }
+        SUCCESS
+    };
+    cuPointerGetAttributes(
+        count: c_uint, attributes: *const c_int, places: *const *mut c_void, at: u64
+    ) = {
+        let all = (0..count as usize)
+            .map(|i| cuPointerGetAttribute(*places.add(i), *attributes.add(i), at));
+        all.max().unwrap_or(SUCCESS)
+    };
+    /// `CU_FUNC_ATTRIBUTE_*`: threads per block, registers, and no shared or local memory.
+    cuFuncGetAttribute(to: *mut c_int, attribute: c_int, function: *mut c_void) = {
+        let Some(code) = kernels::chosen(function) else { return state::NO_KERNEL_IMAGE };
+        let value = match attribute {
+            0 => 1024,
+            4 => crate::exports::launches::REGISTERS,
+            5 => code.ptx,
+            6 => code.binary,
+            _ => 0,
+        };
+        put(to, value)
+    };
     cuDevicePrimaryCtxGetState(_device: c_int, flags: *mut c_uint, active: *mut c_int) =
         { put(flags, 0); put(active, 1) };
     /// What a handle was created with: memory of a device, not to be shared.

@@ -42,37 +42,6 @@ fn registered<R>(use_it: impl FnOnce(&mut Registered) -> R) -> R {
     use_it(found.get_or_insert_default())
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn __cudaRegisterFatBinary(wrapper: *const c_void) -> *mut *mut c_void {
-    let handle = registered(|it| {
-        it.binaries.push(number(wrapper));
-        FIRST + it.binaries.len() as u64 - 1
-    });
-    pointer(handle).cast()
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn __cudaUnregisterFatBinary(handle: *mut *mut c_void) {
-    let handle = number(handle);
-    registered(|it| {
-        it.chosen.remove(&handle);
-        it.kernels.retain(|_, of| *of != handle);
-        if let Some(wrapper) = it.binaries.get_mut(handle.wrapping_sub(FIRST) as usize) {
-            *wrapper = 0;
-        }
-    });
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn __cudaRegisterFunction(
-    handle: *mut *mut c_void,
-    stub: *const c_void,
-    _name: *mut c_char,
-    _device_name: *const c_char,
-) {
-    registered(|it| it.kernels.insert(number(stub), number(handle)));
-}
-
 /// Which code the driver chooses for a kernel. One that was not registered was compiled for this card.
 ///
 /// `None` if the card runs none of the code that there is.
@@ -107,4 +76,30 @@ unsafe fn images_of(wrapper: *const Wrapper) -> Vec<images::Image> {
             images::images(std::slice::from_raw_parts(wrapper.binary, length))
         })
     }
+}
+
+skins! {
+    __cudaRegisterFatBinary(wrapper: *const c_void) -> *mut *mut c_void = {
+        let handle = registered(|it| {
+            it.binaries.push(number(wrapper));
+            FIRST + it.binaries.len() as u64 - 1
+        });
+        pointer(handle).cast()
+    };
+    __cudaUnregisterFatBinary(handle: *mut *mut c_void) -> () = {
+        let handle = number(handle);
+        registered(|it| {
+            it.chosen.remove(&handle);
+            it.kernels.retain(|_, of| *of != handle);
+            if let Some(wrapper) = it.binaries.get_mut(handle.wrapping_sub(FIRST) as usize) {
+                *wrapper = 0;
+            }
+        });
+    };
+    __cudaRegisterFunction(
+        handle: *mut *mut c_void, stub: *const c_void, _name: *mut c_char,
+        _device_name: *const c_char
+    ) -> () = {
+        registered(|it| it.kernels.insert(number(stub), number(handle)));
+    };
 }

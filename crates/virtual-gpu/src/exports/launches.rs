@@ -53,36 +53,6 @@ fn launch(kernel: *const c_void, grid: Extents, block: Extents, on: Stream) -> C
 type Call = (Extents, Extents, usize, usize);
 thread_local!(static CALLS: RefCell<Vec<Call>> = const { RefCell::new(Vec::new()) });
 
-/// The first half of `kernel<<<grid, block, shared, stream>>>(...)`.
-#[unsafe(no_mangle)]
-pub extern "C" fn __cudaPushCallConfiguration(
-    grid: Extents,
-    block: Extents,
-    shared: usize,
-    on: Stream,
-) -> c_uint {
-    CALLS.with_borrow_mut(|calls| calls.push((grid, block, shared, number(on) as usize)));
-    0
-}
-
-/// The second half, called by the kernel's own stub.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __cudaPopCallConfiguration(
-    grid: *mut Extents,
-    block: *mut Extents,
-    shared: *mut usize,
-    on: *mut Stream,
-) -> Code {
-    let Some(call) = CALLS.with_borrow_mut(Vec::pop) else { return state::INVALID_VALUE };
-    // SAFETY: the stub hands over places for all four.
-    unsafe {
-        put(grid, call.0);
-        put(block, call.1);
-        put(shared, call.2);
-        put(on, pointer(call.3 as u64))
-    }
-}
-
 /// The first fields of `cudaFuncAttributes`, which CUDA 12 and 13 share.
 #[repr(C)]
 pub struct FunctionAttributes {
@@ -97,27 +67,6 @@ pub struct FunctionAttributes {
     dynamic_shared: c_int,
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaFuncGetAttributes(
-    to: *mut FunctionAttributes,
-    kernel: *const c_void,
-) -> Code {
-    let Some(code) = kernels::chosen(kernel) else { return state::failed(NO_KERNEL_IMAGE) };
-    let found = FunctionAttributes {
-        shared: 0,
-        constant: 0,
-        local: 0,
-        threads_per_block: 1024,
-        registers: REGISTERS,
-        ptx_version: code.ptx,
-        binary_version: code.binary,
-        cache_mode: 0,
-        dynamic_shared: 48 << 10,
-    };
-    // SAFETY: the caller hands over a place for the attributes.
-    unsafe { put(to, found) }
-}
-
 /// Registers that a thread of any kernel is taken to use.
 pub const REGISTERS: c_int = 32;
 
@@ -130,6 +79,38 @@ pub fn blocks_at_a_time(threads: c_int) -> c_int {
 }
 
 skins! {
+    /// The first half of `kernel<<<grid, block, shared, stream>>>(...)`.
+    __cudaPushCallConfiguration(
+        grid: Extents, block: Extents, shared: usize, on: Stream
+    ) -> c_uint = {
+        CALLS.with_borrow_mut(|calls| calls.push((grid, block, shared, number(on) as usize)));
+        0
+    };
+    /// The second half, called by the kernel's own stub.
+    __cudaPopCallConfiguration(
+        grid: *mut Extents, block: *mut Extents, shared: *mut usize, on: *mut Stream
+    ) = {
+        let Some(call) = CALLS.with_borrow_mut(Vec::pop) else { return state::INVALID_VALUE };
+        put(grid, call.0);
+        put(block, call.1);
+        put(shared, call.2);
+        put(on, pointer(call.3 as u64))
+    };
+    cudaFuncGetAttributes(to: *mut FunctionAttributes, kernel: *const c_void) = {
+        let Some(code) = kernels::chosen(kernel) else { return state::failed(NO_KERNEL_IMAGE) };
+        let found = FunctionAttributes {
+            shared: 0,
+            constant: 0,
+            local: 0,
+            threads_per_block: 1024,
+            registers: REGISTERS,
+            ptx_version: code.ptx,
+            binary_version: code.binary,
+            cache_mode: 0,
+            dynamic_shared: 48 << 10,
+        };
+        put(to, found)
+    };
     cudaLaunchKernel(
         kernel: *const c_void, grid: Extents, block: Extents, _arguments: *mut *mut c_void,
         _shared: usize, on: Stream

@@ -66,12 +66,8 @@ pub fn used(name: &'static str, arguments: &[u64], guess: Guess) -> u64 {
     bytes
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn nvrtcGetErrorString(code: c_int) -> *const c_char {
-    state::numbered("NVRTC", code)
-}
-
 skins! {
+    nvrtcGetErrorString(code: c_int) -> *const c_char = state::numbered("NVRTC", code);
     nvrtcVersion(major: *mut c_int, minor: *mut c_int) = {
         let version = state::gpu().conf.cuda;
         put(major, version / 1000);

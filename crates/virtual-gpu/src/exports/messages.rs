@@ -23,33 +23,6 @@ fn message(on: *mut c_void, peer: usize, is_sent: bool) -> Option<String> {
     })
 }
 
-/// Sends do not wait: the data is left for the other rank to take.
-///
-/// # Safety
-/// `from` has `count` elements.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclSend(
-    from: *const c_void,
-    count: usize,
-    kind: c_int,
-    peer: c_int,
-    on: *mut c_void,
-    stream: Stream,
-) -> Result_ {
-    let bytes = count * Kind::of(kind).size();
-    state::work(stream, Work::Link(bytes as u64));
-    let Some(name) = message(on, peer as usize, true) else { return INVALID_ARGUMENT };
-    if bytes > LIMIT {
-        return SUCCESS;
-    }
-    // SAFETY: as the caller promises.
-    let parcel = unsafe { read(from, bytes) };
-    match post().put(&name, &parcel) {
-        Ok(()) => SUCCESS,
-        Err(error) => failed(&error.to_string()),
-    }
-}
-
 thread_local! {
     /// Receives of a group that has not ended: they wait until its sends were made.
     static OPEN: RefCell<(u32, Vec<Receive>)> = const { RefCell::new((0, Vec::new())) };
@@ -77,34 +50,43 @@ impl Receive {
     }
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn ncclRecv(
-    to: *mut c_void,
-    count: usize,
-    kind: c_int,
-    peer: c_int,
-    on: *mut c_void,
-    stream: Stream,
-) -> Result_ {
-    let bytes = count * Kind::of(kind).size();
-    state::work(stream, Work::Link(bytes as u64));
-    let peer = peer as usize;
-    let Some(name) = message(on, peer, false) else { return INVALID_ARGUMENT };
-    if bytes > LIMIT || post().is_alone() {
-        set_known(to, bytes, false);
-        return SUCCESS;
-    }
-    let receive = Receive { to: number(to), bytes, name, peer };
-    OPEN.with_borrow_mut(|(depth, open)| {
-        if *depth > 0 {
-            open.push(receive);
+skins! {
+    /// Sends do not wait: the data is left for the other rank to take.
+    ncclSend(
+        from: *const c_void, count: usize, kind: c_int, peer: c_int, on: *mut c_void, stream: Stream
+    ) = {
+        let bytes = count * Kind::of(kind).size();
+        state::work(stream, Work::Link(bytes as u64));
+        let Some(name) = message(on, peer as usize, true) else { return INVALID_ARGUMENT };
+        if bytes > LIMIT {
             return SUCCESS;
         }
-        receive.finish()
-    })
-}
-
-skins! {
+        let parcel = read(from, bytes);
+        match post().put(&name, &parcel) {
+            Ok(()) => SUCCESS,
+            Err(error) => failed(&error.to_string()),
+        }
+    };
+    ncclRecv(
+        to: *mut c_void, count: usize, kind: c_int, peer: c_int, on: *mut c_void, stream: Stream
+    ) = {
+        let bytes = count * Kind::of(kind).size();
+        state::work(stream, Work::Link(bytes as u64));
+        let peer = peer as usize;
+        let Some(name) = message(on, peer, false) else { return INVALID_ARGUMENT };
+        if bytes > LIMIT || post().is_alone() {
+            set_known(to, bytes, false);
+            return SUCCESS;
+        }
+        let receive = Receive { to: number(to), bytes, name, peer };
+        OPEN.with_borrow_mut(|(depth, open)| {
+            if *depth > 0 {
+                open.push(receive);
+                return SUCCESS;
+            }
+            receive.finish()
+        })
+    };
     ncclGroupEnd() = {
         let open = OPEN.with_borrow_mut(|(depth, open)| {
             *depth = depth.saturating_sub(1);

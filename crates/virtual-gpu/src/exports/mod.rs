@@ -8,14 +8,21 @@
 // CUDA's documentation says what each function may be handed, and how many arguments it has.
 #![allow(clippy::missing_safety_doc, clippy::too_many_arguments, missing_docs)]
 
-/// Functions that answer with one expression, which may be a function of the same meaning in another library.
+/// The functions that C calls. What one answers may be a function of the same meaning in another library. Without a
+/// type behind the arguments, it is a status.
 macro_rules! skins {
-    ($($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*) = $answer:expr;)*) => {$(
+    (@out) => { ::std::ffi::c_int };
+    (@out $out:ty) => { $out };
+    ($(
+        $(#[$doc:meta])*
+        $name:ident($($argument:ident: $type:ty),*) $(-> $out:ty)? = $answer:expr;
+    )*) => {$(
         $(#[$doc])*
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($argument: $type),*) -> ::std::ffi::c_int {
-            // SAFETY: the caller hands over what CUDA's documentation says: places that can be written to, ranges of
-            // the size given, texts that end with a zero.
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> skins!(@out $($out)?) {
+            // SAFETY: the caller hands over what CUDA's documentation says, or the comment of a function of ours:
+            // places that can be written to, ranges and lists of the size given, texts that end with a zero, and
+            // device addresses, which are memory of this process.
             #[allow(unused_unsafe)]
             unsafe { $answer }
         })*

@@ -75,55 +75,6 @@ unsafe fn put_whole(text: &str, to: *mut c_char, room: c_uint) -> c_int {
     }
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn nvmlErrorString(code: c_int) -> *const c_char {
-    let text: &CStr = match code {
-        SUCCESS => c"Success",
-        INVALID_ARGUMENT => c"Invalid Argument",
-        NOT_SUPPORTED => c"Not Supported",
-        INSUFFICIENT_SIZE => c"Insufficient Size",
-        _ => c"Unknown Error",
-    };
-    text.as_ptr()
-}
-
-/// Bus addresses are those of `cudaDeviceGetPCIBusId`: the bus is the index and 1. That of the properties is 0, for
-/// which PyTorch asks when memory runs out.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(
-    bus: *const c_char,
-    to: *mut Device,
-) -> c_int {
-    if bus.is_null() {
-        return INVALID_ARGUMENT;
-    }
-    // SAFETY: the caller hands over a text.
-    let text = unsafe { CStr::from_ptr(bus) }.to_string_lossy();
-    let bus = text.split(':').nth(1).and_then(|part| c_uint::from_str_radix(part, 16).ok());
-    // SAFETY: the caller hands over a place for the handle.
-    unsafe { nvmlDeviceGetHandleByIndex_v2(bus.unwrap_or(0).saturating_sub(1), to) }
-}
-
-/// This process, with all that it took.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
-    of: Device,
-    count: *mut c_uint,
-    to: *mut Process,
-) -> c_int {
-    let Some((free, total)) = memory(of) else { return INVALID_ARGUMENT };
-    // SAFETY: the caller hands over the number of places, and the places.
-    unsafe {
-        let room = if count.is_null() { 0 } else { *count };
-        if put(count, 1) != SUCCESS || room == 0 || to.is_null() {
-            return INSUFFICIENT_SIZE;
-        }
-        let (pid, instance) = (std::process::id(), c_uint::MAX);
-        let used = total - free;
-        put(to, Process { pid, used, gpu_instance: instance, compute_instance: instance })
-    }
-}
-
 /// `NVML_P2P_CAPS_INDEX_NVLINK`, `NVML_P2P_STATUS_OK` and `NVML_P2P_STATUS_NOT_SUPPORTED`
 const NVLINK: c_int = 2;
 const LINKED: c_int = 0;
@@ -132,23 +83,46 @@ const NOT_LINKED: c_int = 5;
 /// Chips with NVLink between all cards of a machine, by compute capability: V100 to B300.
 const WITH_NVLINK: [(i32, i32); 5] = [(7, 0), (8, 0), (9, 0), (10, 0), (10, 3)];
 
-/// Whether devices reach each other: all do over PCIe, as `cudaDeviceCanAccessPeer` says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetP2PStatus(
-    one: Device,
-    other: Device,
-    by: c_int,
-    to: *mut c_int,
-) -> c_int {
-    if index(one).is_none() || index(other).is_none() {
-        return INVALID_ARGUMENT;
-    }
-    let is_linked = by != NVLINK || WITH_NVLINK.contains(&gpu().conf.card.chip.capability);
-    // SAFETY: the caller hands over a place for the status.
-    unsafe { put(to, if is_linked { LINKED } else { NOT_LINKED }) }
-}
-
 skins! {
+    nvmlErrorString(code: c_int) -> *const c_char = {
+        let text: &CStr = match code {
+            SUCCESS => c"Success",
+            INVALID_ARGUMENT => c"Invalid Argument",
+            NOT_SUPPORTED => c"Not Supported",
+            INSUFFICIENT_SIZE => c"Insufficient Size",
+            _ => c"Unknown Error",
+        };
+        text.as_ptr()
+    };
+    /// Bus addresses are those of `cudaDeviceGetPCIBusId`: the bus is the index and 1. That of the properties is 0, for
+    /// which PyTorch asks when memory runs out.
+    nvmlDeviceGetHandleByPciBusId_v2(bus: *const c_char, to: *mut Device) = {
+        if bus.is_null() {
+            return INVALID_ARGUMENT;
+        }
+        let text = CStr::from_ptr(bus).to_string_lossy();
+        let bus = text.split(':').nth(1).and_then(|part| c_uint::from_str_radix(part, 16).ok());
+        nvmlDeviceGetHandleByIndex_v2(bus.unwrap_or(0).saturating_sub(1), to)
+    };
+    /// This process, with all that it took.
+    nvmlDeviceGetComputeRunningProcesses_v3(of: Device, count: *mut c_uint, to: *mut Process) = {
+        let Some((free, total)) = memory(of) else { return INVALID_ARGUMENT };
+        let room = if count.is_null() { 0 } else { *count };
+        if put(count, 1) != SUCCESS || room == 0 || to.is_null() {
+            return INSUFFICIENT_SIZE;
+        }
+        let (pid, instance) = (std::process::id(), c_uint::MAX);
+        let used = total - free;
+        put(to, Process { pid, used, gpu_instance: instance, compute_instance: instance })
+    };
+    /// Whether devices reach each other: all do over PCIe, as `cudaDeviceCanAccessPeer` says.
+    nvmlDeviceGetP2PStatus(one: Device, other: Device, by: c_int, to: *mut c_int) = {
+        if index(one).is_none() || index(other).is_none() {
+            return INVALID_ARGUMENT;
+        }
+        let is_linked = by != NVLINK || WITH_NVLINK.contains(&gpu().conf.card.chip.capability);
+        put(to, if is_linked { LINKED } else { NOT_LINKED })
+    };
     nvmlDeviceGetUUID(of: Device, to: *mut c_char, room: c_uint) =
         index(of).map_or(INVALID_ARGUMENT, |index| {
             put_whole(&visible::name(index), to, room)

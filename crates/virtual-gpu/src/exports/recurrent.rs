@@ -105,55 +105,11 @@ pub extern "C" fn cudnnSetRNNDescriptor_v8(
     SUCCESS
 }
 
-/// Sequences may be shorter than the longest: what they have together counts.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudnnSetRNNDataDescriptor(
-    of: *mut c_void,
-    _kind: c_int,
-    layout: c_int,
-    steps: c_int,
-    batch: c_int,
-    _features: c_int,
-    lengths: *const c_int,
-    _padding: *const c_void,
-) -> Status {
-    let mut tokens = size(steps) * size(batch);
-    if !lengths.is_null() {
-        // SAFETY: the caller hands over the length of each sequence.
-        let lengths = unsafe { std::slice::from_raw_parts(lengths, size(batch) as usize) };
-        tokens = lengths.iter().map(|&length| size(length)).sum();
-    }
-    let (count, longest, is_packed) = (size(batch), size(steps), layout == PACKED);
-    DATA.set(of, Sequences { count, longest, tokens, is_packed });
-    SUCCESS
-}
-
 /// A network that runs on data.
 fn running(network: *mut c_void, data: *mut c_void) -> Option<Recurrent> {
     let (Network { network, .. }, data) = (NETWORKS.get(network)?, DATA.get(data)?);
     let Sequences { count: batch, longest: steps, tokens, is_packed: packed } = data;
     Some(Recurrent { tokens, batch, steps, packed, ..network })
-}
-
-/// PyTorch asks with null in place of what it does not want to know.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudnnGetRNNTempSpaceSizes(
-    _handle: *mut c_void,
-    of: *mut c_void,
-    is_training: c_int,
-    data: *mut c_void,
-    workspace: *mut usize,
-    reserve: *mut usize,
-) -> Status {
-    let Some(network) = running(of, data) else { return BAD_PARAMETER };
-    let bytes = if workspace.is_null() { 0 } else { ask(of, &network, is_training) };
-    for (to, bytes) in [(workspace, bytes), (reserve, network.reserve())] {
-        if !to.is_null() {
-            // SAFETY: the caller hands over places for the sizes.
-            unsafe { to.write(bytes as usize) };
-        }
-    }
-    SUCCESS
 }
 
 /// Bytes of the workspace of a network that runs on data; its line is kept.
@@ -173,37 +129,6 @@ fn ask(of: *mut c_void, network: &Recurrent, is_training: c_int) -> u64 {
     let (ends, chances) = network.spread(bytes);
     let guess = Guess { what: "recurrent layers", bytes, ends, chances };
     state::workspace(Subject::Line(line), guess)
-}
-
-/// Where a matrix and a bias of a layer lie; each way counts as a layer. Null in place of one that is not wanted.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudnnGetRNNWeightParams(
-    _handle: *mut c_void,
-    network: *mut c_void,
-    layer: c_int,
-    _bytes: usize,
-    weights: *const c_void,
-    which: c_int,
-    matrix: *mut c_void,
-    matrix_at: *mut *mut c_void,
-    bias: *mut c_void,
-    bias_at: *mut *mut c_void,
-) -> Status {
-    let Some(Network { network, kind, .. }) = NETWORKS.get(network) else { return BAD_PARAMETER };
-    let (layer, which) = (size(layer), size(which));
-    let wanted = [
-        (matrix, matrix_at, network.matrix(layer, which)),
-        (bias, bias_at, network.bias(layer, which)),
-    ];
-    for (tensor, to, part) in wanted {
-        if !to.is_null() {
-            let at = part.map_or(0, |part| number(weights) + part.offset);
-            TENSORS.set(tensor, part.map(|part| described(part, kind)).unwrap_or_default());
-            // SAFETY: the caller hands over a place for each address that it wants.
-            unsafe { to.write(pointer(at)) };
-        }
-    }
-    SUCCESS
 }
 
 fn described(part: Part, kind: c_int) -> Tensor {
@@ -233,6 +158,56 @@ fn run(handle: *mut c_void, of: *mut c_void, data: *mut c_void) -> Status {
 }
 
 skins! {
+    /// Sequences may be shorter than the longest: what they have together counts.
+    cudnnSetRNNDataDescriptor(
+        of: *mut c_void, _kind: c_int, layout: c_int, steps: c_int, batch: c_int, _features: c_int,
+        lengths: *const c_int, _padding: *const c_void
+    ) = {
+        let mut tokens = size(steps) * size(batch);
+        if !lengths.is_null() {
+            let lengths = std::slice::from_raw_parts(lengths, size(batch) as usize);
+            tokens = lengths.iter().map(|&length| size(length)).sum();
+        }
+        let (count, longest, is_packed) = (size(batch), size(steps), layout == PACKED);
+        DATA.set(of, Sequences { count, longest, tokens, is_packed });
+        SUCCESS
+    };
+    /// PyTorch asks with null in place of what it does not want to know.
+    cudnnGetRNNTempSpaceSizes(
+        _handle: *mut c_void, of: *mut c_void, is_training: c_int, data: *mut c_void,
+        workspace: *mut usize, reserve: *mut usize
+    ) = {
+        let Some(network) = running(of, data) else { return BAD_PARAMETER };
+        let bytes = if workspace.is_null() { 0 } else { ask(of, &network, is_training) };
+        for (to, bytes) in [(workspace, bytes), (reserve, network.reserve())] {
+            if !to.is_null() {
+                to.write(bytes as usize);
+            }
+        }
+        SUCCESS
+    };
+    /// Where a matrix and a bias of a layer lie; each way counts as a layer. Null in place of one that is not wanted.
+    cudnnGetRNNWeightParams(
+        _handle: *mut c_void, network: *mut c_void, layer: c_int, _bytes: usize,
+        weights: *const c_void, which: c_int, matrix: *mut c_void, matrix_at: *mut *mut c_void,
+        bias: *mut c_void, bias_at: *mut *mut c_void
+    ) = {
+        let Some(found) = NETWORKS.get(network) else { return BAD_PARAMETER };
+        let Network { network, kind, .. } = found;
+        let (layer, which) = (size(layer), size(which));
+        let wanted = [
+            (matrix, matrix_at, network.matrix(layer, which)),
+            (bias, bias_at, network.bias(layer, which)),
+        ];
+        for (tensor, to, part) in wanted {
+            if !to.is_null() {
+                let at = part.map_or(0, |part| number(weights) + part.offset);
+                TENSORS.set(tensor, part.map(|part| described(part, kind)).unwrap_or_default());
+                to.write(pointer(at));
+            }
+        }
+        SUCCESS
+    };
     cudnnGetRNNWeightSpaceSize(_handle: *mut c_void, network: *mut c_void, to: *mut usize) =
         NETWORKS.get(network).map_or(BAD_PARAMETER, |it| put(to, it.network.weights() as usize));
     cudnnSetDropoutDescriptor(

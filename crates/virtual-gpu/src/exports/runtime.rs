@@ -47,17 +47,6 @@ pub fn free(at: u64) -> Code {
     }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> Code {
-    let Ok(device) = state::current() else { return NO_DEVICE };
-    let info = gpu().memories[device].info();
-    // SAFETY: the caller hands over places for both.
-    unsafe {
-        put(free, info.0 as usize);
-        put(total, info.1 as usize)
-    }
-}
-
 /// The first fields of `cudaPointerAttributes`, which all versions share.
 #[repr(C)]
 pub struct PointerAttributes {
@@ -70,50 +59,6 @@ pub struct PointerAttributes {
 /// The device that an address belongs to.
 pub fn device_of(at: u64) -> Option<usize> {
     gpu().memories.iter().position(|memory| memory.range_of(at).is_some())
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaPointerGetAttributes(
-    to: *mut PointerAttributes,
-    at: *const c_void,
-) -> Code {
-    let (none, address) = (std::ptr::null(), number(at));
-    let found = if let Some(device) = device_of(address) {
-        PointerAttributes {
-            kind: 2,
-            device: device as c_int,
-            device_pointer: at,
-            host_pointer: none,
-        }
-    } else if let Some(kind) = host::kind_of(address) {
-        let kind = if kind == HostKind::Managed { 3 } else { 1 };
-        PointerAttributes { kind, device: state::device(), device_pointer: at, host_pointer: at }
-    } else {
-        PointerAttributes { kind: 0, device: -2, device_pointer: none, host_pointer: at }
-    };
-    // SAFETY: the caller hands over a place for the attributes.
-    unsafe { put(to, found) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaMemcpy2DAsync(
-    to: *mut c_void,
-    to_pitch: usize,
-    from: *const c_void,
-    from_pitch: usize,
-    width: usize,
-    height: usize,
-    _kind: c_int,
-    on: Stream,
-) -> Code {
-    for row in 0..height {
-        // SAFETY: the caller hands over `height` rows of `width` bytes at these pitches.
-        unsafe {
-            let (to, from) = (to.byte_add(row * to_pitch), from.byte_add(row * from_pitch));
-            copies::copy(to, from, width, on);
-        }
-    }
-    SUCCESS
 }
 
 /// An error in words.
@@ -157,16 +102,6 @@ pub fn name(code: Code) -> *const c_char {
     text.as_ptr()
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaGetErrorString(of: Code) -> *const c_char {
-    words(of)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaGetErrorName(of: Code) -> *const c_char {
-    name(of)
-}
-
 /// Finds a function of the driver by its name.
 ///
 /// # Safety
@@ -190,20 +125,42 @@ unsafe fn entry_point(symbol: *const c_char, to: *mut *const c_void, status: *mu
     if found.is_some() || !status.is_null() { SUCCESS } else { failed(NOT_FOUND) }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGetSymbolAddress(
-    to: *mut *mut c_void,
-    _symbol: *const c_void,
-) -> Code {
-    /// Room for any variable of a module; kernels, which would use it, do not run.
-    const ROOM: usize = 1 << 20;
-    static VARIABLE: std::sync::OnceLock<Box<[u8]>> = std::sync::OnceLock::new();
-    let at = VARIABLE.get_or_init(|| vec![0; ROOM].into_boxed_slice()).as_ptr();
-    // SAFETY: the caller hands over a place for the address.
-    unsafe { put(to, at.cast_mut().cast()) }
-}
-
 skins! {
+    cudaMemGetInfo(free: *mut usize, total: *mut usize) = {
+        let Ok(device) = state::current() else { return NO_DEVICE };
+        let info = gpu().memories[device].info();
+        put(free, info.0 as usize);
+        put(total, info.1 as usize)
+    };
+    cudaPointerGetAttributes(to: *mut PointerAttributes, at: *const c_void) = {
+        let none = std::ptr::null();
+        let (kind, device, device_pointer, host_pointer) = match host::kind_of(number(at)) {
+            _ if let Some(device) = device_of(number(at)) => (2, device as c_int, at, none),
+            Some(HostKind::Managed) => (3, state::device(), at, at),
+            Some(_) => (1, state::device(), at, at),
+            None => (0, -2, none, at),
+        };
+        put(to, PointerAttributes { kind, device, device_pointer, host_pointer })
+    };
+    cudaMemcpy2DAsync(
+        to: *mut c_void, to_pitch: usize, from: *const c_void, from_pitch: usize, width: usize,
+        height: usize, _kind: c_int, on: Stream
+    ) = {
+        for row in 0..height {
+            let (to, from) = (to.byte_add(row * to_pitch), from.byte_add(row * from_pitch));
+            copies::copy(to, from, width, on);
+        }
+        SUCCESS
+    };
+    cudaGetErrorString(of: Code) -> *const c_char = words(of);
+    cudaGetErrorName(of: Code) -> *const c_char = name(of);
+    cudaGetSymbolAddress(to: *mut *mut c_void, _symbol: *const c_void) = {
+        /// Room for any variable of a module; kernels, which would use it, do not run.
+        const ROOM: usize = 1 << 20;
+        static VARIABLE: std::sync::OnceLock<Box<[u8]>> = std::sync::OnceLock::new();
+        let at = VARIABLE.get_or_init(|| vec![0; ROOM].into_boxed_slice()).as_ptr();
+        put(to, at.cast_mut().cast())
+    };
     cudaMemcpy(to: *mut c_void, from: *const c_void, bytes: usize, _kind: c_int) = {
         let none = std::ptr::null_mut();
         let done = copies::copy(to, from, bytes, none);

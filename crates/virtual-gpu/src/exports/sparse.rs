@@ -48,11 +48,6 @@ fn int(value: c_int) -> u64 {
     i64::from(value) as u64
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cusparseGetErrorString(code: Status) -> *const c_char {
-    state::numbered("cuSPARSE", code)
-}
-
 /// # Safety
 /// `to` can be written to.
 unsafe fn create(to: *mut *mut c_void, sizes: [i64; 3], format: &str, kinds: &[c_int]) -> Status {
@@ -60,141 +55,6 @@ unsafe fn create(to: *mut *mut c_void, sizes: [i64; 3], format: &str, kinds: &[c
     let kinds = kinds.iter().map(c_int::to_string).collect::<Vec<_>>().join("/");
     // SAFETY: as the caller promises.
     unsafe { MATRICES.create(to, (Sparse { rows, columns, nonzero }, format!("{format}/{kinds}"))) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cusparseSpMatGetSize(
-    of: *mut c_void,
-    rows: *mut i64,
-    columns: *mut i64,
-    nonzero: *mut i64,
-) -> Status {
-    let Some((matrix, _)) = MATRICES.get(of) else { return INVALID_VALUE };
-    // SAFETY: the caller hands over places for all three.
-    unsafe {
-        put(rows, matrix.rows as i64);
-        put(columns, matrix.columns as i64);
-        put(nonzero, matrix.nonzero as i64)
-    }
-}
-
-/// A product with a dense matrix. With one column it is a product with a vector.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cusparseSpMM_bufferSize(
-    _handle: *mut c_void,
-    a_op: c_int,
-    b_op: c_int,
-    alpha: *const c_void,
-    a: *mut c_void,
-    b: *mut c_void,
-    beta: *const c_void,
-    c: *mut c_void,
-    compute: c_int,
-    algorithm: c_int,
-    to: *mut usize,
-) -> Status {
-    /// `CUSPARSE_SPMM_CSR_ALG2`
-    const BY_ROWS: c_int = 6;
-    let Some((matrix, _)) = MATRICES.get(a) else { return INVALID_VALUE };
-    let is_vector = DENSE.get(c).is_some_and(|(columns, _)| columns == 1);
-    let bytes = if is_vector {
-        matrix.vector_product()
-    } else {
-        matrix.dense_product(algorithm == BY_ROWS)
-    };
-    let [a, b, c] = [a, b, c].map(|it| number(it));
-    // SAFETY: the caller hands over both factors, and a place for the size.
-    unsafe {
-        let [alpha, beta] = [alpha, beta].map(|it| factor(it, compute));
-        let (a_op, b_op, algorithm) = (int(a_op), int(b_op), int(algorithm));
-        let with = [0, a_op, b_op, alpha, a, b, beta, c, int(compute), algorithm, 0];
-        put(to, ask("cusparseSpMM_bufferSize", with, bytes, bytes / 50 + 1024))
-    }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cusparseSpMV_bufferSize(
-    _handle: *mut c_void,
-    op: c_int,
-    alpha: *const c_void,
-    a: *mut c_void,
-    x: *mut c_void,
-    beta: *const c_void,
-    y: *mut c_void,
-    compute: c_int,
-    algorithm: c_int,
-    to: *mut usize,
-) -> Status {
-    let Some((matrix, _)) = MATRICES.get(a) else { return INVALID_VALUE };
-    let bytes = matrix.vector_product();
-    let [a, x, y] = [a, x, y].map(|it| number(it));
-    // SAFETY: the caller hands over both factors, and a place for the size.
-    unsafe {
-        let [alpha, beta] = [alpha, beta].map(|it| factor(it, compute));
-        let with = [0, int(op), alpha, a, x, beta, y, int(compute), int(algorithm), 0];
-        put(to, ask("cusparseSpMV_bufferSize", with, bytes, bytes / 50 + 1024))
-    }
-}
-
-/// The first step of a product of two sparse matrices.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cusparseSpGEMM_workEstimation(
-    _handle: *mut c_void,
-    a_op: c_int,
-    b_op: c_int,
-    alpha: *const c_void,
-    a: *mut c_void,
-    b: *mut c_void,
-    beta: *const c_void,
-    c: *mut c_void,
-    compute: c_int,
-    algorithm: c_int,
-    _plan: *mut c_void,
-    to: *mut usize,
-    buffer: *mut c_void,
-) -> Status {
-    let Some((matrix, _)) = MATRICES.get(a) else { return INVALID_VALUE };
-    if !buffer.is_null() {
-        return SUCCESS;
-    }
-    let bytes = matrix.estimate();
-    let [a, b, c] = [a, b, c].map(|it| number(it));
-    // SAFETY: the caller hands over both factors, and a place for the size.
-    unsafe {
-        let [alpha, beta] = [alpha, beta].map(|it| factor(it, compute));
-        let (a_op, b_op, algorithm) = (int(a_op), int(b_op), int(algorithm));
-        let with = [0, a_op, b_op, alpha, a, b, beta, c, int(compute), algorithm, 0, 0, 0];
-        put(to, ask("cusparseSpGEMM_workEstimation", with, bytes, 2048))
-    }
-}
-
-/// The second step. After it the size of the product is known. Its workspace depends on where values lie.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cusparseSpGEMM_compute(
-    _handle: *mut c_void,
-    _a_op: c_int,
-    _b_op: c_int,
-    _alpha: *const c_void,
-    a: *mut c_void,
-    b: *mut c_void,
-    _beta: *const c_void,
-    c: *mut c_void,
-    _compute: c_int,
-    _algorithm: c_int,
-    _plan: *mut c_void,
-    to: *mut usize,
-    buffer: *mut c_void,
-) -> Status {
-    let (Some((a, _)), Some((b, _))) = (MATRICES.get(a), MATRICES.get(b)) else {
-        return INVALID_VALUE;
-    };
-    MATRICES.change(c, |(product, _)| product.nonzero = a.times(&b));
-    if !buffer.is_null() {
-        return SUCCESS;
-    }
-    let bytes = a.sparse_product(&b);
-    // SAFETY: the caller hands over a place for the size.
-    unsafe { put(to, ask("cusparseSpGEMM_compute", [], bytes, bytes / 10)) }
 }
 
 /// Sums of two sparse matrices of one element type ask for a workspace alike.
@@ -223,35 +83,93 @@ sums! {
     cusparseCcsrgeam2_bufferSizeExt cusparseZcsrgeam2_bufferSizeExt
 }
 
-/// How many values a sum of two sparse matrices has.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cusparseXcsrgeam2Nnz(
-    _handle: *mut c_void,
-    rows: c_int,
-    columns: c_int,
-    _a: *mut c_void,
-    a_nonzero: c_int,
-    _a_rows: *const c_int,
-    _a_columns: *const c_int,
-    _b: *mut c_void,
-    b_nonzero: c_int,
-    _b_rows: *const c_int,
-    _b_columns: *const c_int,
-    _c: *mut c_void,
-    _c_rows: *mut c_int,
-    to: *mut c_int,
-    _workspace: *mut c_void,
-) -> Status {
-    let of = |nonzero: c_int| Sparse {
-        rows: rows.max(0) as u64,
-        columns: columns.max(0) as u64,
-        nonzero: nonzero.max(0) as u64,
-    };
-    // SAFETY: the caller hands over a place for the number.
-    unsafe { put(to, of(a_nonzero).plus(&of(b_nonzero)) as c_int) }
-}
-
 skins! {
+    cusparseGetErrorString(code: Status) -> *const c_char = state::numbered("cuSPARSE", code);
+    cusparseSpMatGetSize(of: *mut c_void, rows: *mut i64, columns: *mut i64, nonzero: *mut i64) = {
+        let Some((matrix, _)) = MATRICES.get(of) else { return INVALID_VALUE };
+        put(rows, matrix.rows as i64);
+        put(columns, matrix.columns as i64);
+        put(nonzero, matrix.nonzero as i64)
+    };
+    /// A product with a dense matrix. With one column it is a product with a vector.
+    cusparseSpMM_bufferSize(
+        _handle: *mut c_void, a_op: c_int, b_op: c_int, alpha: *const c_void, a: *mut c_void,
+        b: *mut c_void, beta: *const c_void, c: *mut c_void, compute: c_int, algorithm: c_int,
+        to: *mut usize
+    ) = {
+        /// `CUSPARSE_SPMM_CSR_ALG2`
+        const BY_ROWS: c_int = 6;
+        let Some((matrix, _)) = MATRICES.get(a) else { return INVALID_VALUE };
+        let is_vector = DENSE.get(c).is_some_and(|(columns, _)| columns == 1);
+        let bytes = if is_vector {
+            matrix.vector_product()
+        } else {
+            matrix.dense_product(algorithm == BY_ROWS)
+        };
+        let [a, b, c] = [a, b, c].map(|it| number(it));
+        let [alpha, beta] = [alpha, beta].map(|it| factor(it, compute));
+        let (a_op, b_op, algorithm) = (int(a_op), int(b_op), int(algorithm));
+        let with = [0, a_op, b_op, alpha, a, b, beta, c, int(compute), algorithm, 0];
+        put(to, ask("cusparseSpMM_bufferSize", with, bytes, bytes / 50 + 1024))
+    };
+    cusparseSpMV_bufferSize(
+        _handle: *mut c_void, op: c_int, alpha: *const c_void, a: *mut c_void, x: *mut c_void,
+        beta: *const c_void, y: *mut c_void, compute: c_int, algorithm: c_int, to: *mut usize
+    ) = {
+        let Some((matrix, _)) = MATRICES.get(a) else { return INVALID_VALUE };
+        let bytes = matrix.vector_product();
+        let [a, x, y] = [a, x, y].map(|it| number(it));
+        let [alpha, beta] = [alpha, beta].map(|it| factor(it, compute));
+        let with = [0, int(op), alpha, a, x, beta, y, int(compute), int(algorithm), 0];
+        put(to, ask("cusparseSpMV_bufferSize", with, bytes, bytes / 50 + 1024))
+    };
+    /// The first step of a product of two sparse matrices.
+    cusparseSpGEMM_workEstimation(
+        _handle: *mut c_void, a_op: c_int, b_op: c_int, alpha: *const c_void, a: *mut c_void,
+        b: *mut c_void, beta: *const c_void, c: *mut c_void, compute: c_int, algorithm: c_int,
+        _plan: *mut c_void, to: *mut usize, buffer: *mut c_void
+    ) = {
+        let Some((matrix, _)) = MATRICES.get(a) else { return INVALID_VALUE };
+        if !buffer.is_null() {
+            return SUCCESS;
+        }
+        let bytes = matrix.estimate();
+        let [a, b, c] = [a, b, c].map(|it| number(it));
+        let [alpha, beta] = [alpha, beta].map(|it| factor(it, compute));
+        let (a_op, b_op, algorithm) = (int(a_op), int(b_op), int(algorithm));
+        let with = [0, a_op, b_op, alpha, a, b, beta, c, int(compute), algorithm, 0, 0, 0];
+        put(to, ask("cusparseSpGEMM_workEstimation", with, bytes, 2048))
+    };
+    /// The second step. After it the size of the product is known. Its workspace depends on where values lie.
+    cusparseSpGEMM_compute(
+        _handle: *mut c_void, _a_op: c_int, _b_op: c_int, _alpha: *const c_void, a: *mut c_void,
+        b: *mut c_void, _beta: *const c_void, c: *mut c_void, _compute: c_int, _algorithm: c_int,
+        _plan: *mut c_void, to: *mut usize, buffer: *mut c_void
+    ) = {
+        let (Some((a, _)), Some((b, _))) = (MATRICES.get(a), MATRICES.get(b)) else {
+            return INVALID_VALUE;
+        };
+        MATRICES.change(c, |(product, _)| product.nonzero = a.times(&b));
+        if !buffer.is_null() {
+            return SUCCESS;
+        }
+        let bytes = a.sparse_product(&b);
+        put(to, ask("cusparseSpGEMM_compute", [], bytes, bytes / 10))
+    };
+    /// How many values a sum of two sparse matrices has.
+    cusparseXcsrgeam2Nnz(
+        _handle: *mut c_void, rows: c_int, columns: c_int, _a: *mut c_void, a_nonzero: c_int,
+        _a_rows: *const c_int, _a_columns: *const c_int, _b: *mut c_void, b_nonzero: c_int,
+        _b_rows: *const c_int, _b_columns: *const c_int, _c: *mut c_void, _c_rows: *mut c_int,
+        to: *mut c_int, _workspace: *mut c_void
+    ) = {
+        let of = |nonzero: c_int| Sparse {
+            rows: rows.max(0) as u64,
+            columns: columns.max(0) as u64,
+            nonzero: nonzero.max(0) as u64,
+        };
+        put(to, of(a_nonzero).plus(&of(b_nonzero)) as c_int)
+    };
     cusparseCreateDnMat(
         to: *mut *mut c_void, rows: i64, columns: i64, leading: i64, _values: *const c_void,
         kind: c_int, order: c_int

@@ -45,18 +45,6 @@ pub fn stream_state(of: Stream) -> Code {
     if idle { SUCCESS } else { NOT_READY }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaStreamEndCapture(on: Stream, to: *mut Object) -> Code {
-    let on = state::stream(on);
-    let mut gpu = gpu();
-    let graph = gpu.object();
-    if !gpu.graphs.end(on, graph) {
-        return failed(INVALID_VALUE);
-    }
-    // SAFETY: the caller hands over a place for the graph.
-    unsafe { put(to, pointer(graph)) }
-}
-
 /// The number of the capture that a stream is part of, if there is one.
 fn capture_of(of: Stream) -> Option<u64> {
     let of = state::stream(of);
@@ -90,28 +78,30 @@ unsafe fn instantiate(to: *mut Object, graph: Object) -> Code {
     unsafe { put(to, pointer(executable)) }
 }
 
-/// Does the graph's copies; kernels are none of our work.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaGraphLaunch(graph: Object, on: Stream) -> Code {
-    let on_number = state::stream(on);
-    let copies = {
-        let mut gpu = gpu();
-        let found =
-            gpu.graphs.get(number(graph)).map(|capture| (capture.nodes, capture.copies.clone()));
-        let Some((nodes, copies)) = found else { return failed(INVALID_VALUE) };
-        for _ in 0..nodes {
-            gpu.timeline.queue(on_number, 2_000);
-        }
-        copies
-    };
-    for copy in copies {
-        // SAFETY: the program captured this copy, and keeps its memory as long as it launches the graph.
-        unsafe { copies::do_copy(copy.to, copy.from, copy.bytes as usize) };
-    }
-    SUCCESS
-}
-
 skins! {
+    cudaStreamEndCapture(on: Stream, to: *mut Object) = {
+        let on = state::stream(on);
+        let mut gpu = gpu();
+        let graph = gpu.object();
+        if !gpu.graphs.end(on, graph) {
+            return failed(INVALID_VALUE);
+        }
+        put(to, pointer(graph))
+    };
+    /// Does the graph's copies; kernels are none of our work.
+    cudaGraphLaunch(graph: Object, on: Stream) = {
+        let on_number = state::stream(on);
+        let mut gpu = gpu();
+        let Some(capture) = gpu.graphs.get(number(graph)).cloned() else {
+            return failed(INVALID_VALUE);
+        };
+        (0..capture.nodes).for_each(|_| gpu.timeline.queue(on_number, 2_000));
+        drop(gpu);
+        for copy in capture.copies {
+            copies::do_copy(copy.to, copy.from, copy.bytes as usize);
+        }
+        SUCCESS
+    };
     cudaStreamCreate(to: *mut Object) = put_stream(to);
     cudaStreamCreateWithFlags(to: *mut Object, _flags: c_uint) = put_stream(to);
     cudaStreamCreateWithPriority(to: *mut Object, _flags: c_uint, _priority: c_int) =

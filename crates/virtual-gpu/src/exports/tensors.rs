@@ -54,44 +54,6 @@ unsafe fn put_list(to: *mut c_int, room: c_int, list: &[c_int]) {
     unsafe { std::ptr::copy_nonoverlapping(list.as_ptr(), to, count) };
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudnnGetTensorNdDescriptor(
-    of: *mut c_void,
-    room: c_int,
-    kind: *mut c_int,
-    count: *mut c_int,
-    sizes: *mut c_int,
-    strides: *mut c_int,
-) -> Status {
-    let Some(tensor) = TENSORS.get(of) else { return BAD_PARAMETER };
-    // SAFETY: the caller hands over places for all, and room for this many sizes and strides.
-    unsafe {
-        put_list(sizes, room, &tensor.sizes);
-        put_list(strides, room, &tensor.strides);
-        put(kind, tensor.kind);
-        put(count, tensor.sizes.len() as c_int)
-    }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudnnGetFilterNdDescriptor(
-    of: *mut c_void,
-    room: c_int,
-    kind: *mut c_int,
-    format: *mut c_int,
-    count: *mut c_int,
-    sizes: *mut c_int,
-) -> Status {
-    let Some(tensor) = TENSORS.get(of) else { return BAD_PARAMETER };
-    // SAFETY: the caller hands over places for all, and room for this many sizes.
-    unsafe {
-        put_list(sizes, room, &tensor.sizes);
-        put(kind, tensor.kind);
-        put(format, tensor.format);
-        put(count, tensor.sizes.len() as c_int)
-    }
-}
-
 /// Bytes of a workspace that is used at once, by a rule.
 fn ask(what: &'static str, line: String, bytes: u64, ends: (u64, u64)) -> usize {
     let guess = Guess { what, bytes, ends, chances: (25, 25) };
@@ -125,26 +87,6 @@ fn ctc_workspace(probabilities: *mut c_void, algorithm: c_int, labels: Option<&[
     ask("CTC losses", line, bytes, (bytes, bytes))
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudnnGetCTCLossWorkspaceSize(
-    _handle: *mut c_void,
-    probabilities: *mut c_void,
-    _gradients: *mut c_void,
-    _labels: *const c_int,
-    label_lengths: *const c_int,
-    _input_lengths: *const c_int,
-    algorithm: c_int,
-    _loss: *mut c_void,
-    to: *mut usize,
-) -> Status {
-    let batch = TENSORS.get(probabilities).and_then(|it| it.sizes.get(1).copied()).unwrap_or(0);
-    // SAFETY: the caller hands over a length for each sequence, and a place for the size.
-    unsafe {
-        let lengths = list(label_lengths, batch);
-        put(to, ctc_workspace(probabilities, algorithm, Some(&lengths)))
-    }
-}
-
 /// PyTorch chooses this `cudnnBatchNormMode_t` where channels are last; all others need no workspace.
 const CHANNELS_LAST: c_int = 2;
 
@@ -165,6 +107,35 @@ fn batch_norm(mode: c_int, what: &str, of: *mut c_void) -> usize {
 }
 
 skins! {
+    cudnnGetTensorNdDescriptor(
+        of: *mut c_void, room: c_int, kind: *mut c_int, count: *mut c_int, sizes: *mut c_int,
+        strides: *mut c_int
+    ) = {
+        let Some(tensor) = TENSORS.get(of) else { return BAD_PARAMETER };
+        put_list(sizes, room, &tensor.sizes);
+        put_list(strides, room, &tensor.strides);
+        put(kind, tensor.kind);
+        put(count, tensor.sizes.len() as c_int)
+    };
+    cudnnGetFilterNdDescriptor(
+        of: *mut c_void, room: c_int, kind: *mut c_int, format: *mut c_int, count: *mut c_int,
+        sizes: *mut c_int
+    ) = {
+        let Some(tensor) = TENSORS.get(of) else { return BAD_PARAMETER };
+        put_list(sizes, room, &tensor.sizes);
+        put(kind, tensor.kind);
+        put(format, tensor.format);
+        put(count, tensor.sizes.len() as c_int)
+    };
+    cudnnGetCTCLossWorkspaceSize(
+        _handle: *mut c_void, probabilities: *mut c_void, _gradients: *mut c_void,
+        _labels: *const c_int, label_lengths: *const c_int, _input_lengths: *const c_int,
+        algorithm: c_int, _loss: *mut c_void, to: *mut usize
+    ) = {
+        let batch = TENSORS.get(probabilities).and_then(|it| it.sizes.get(1).copied()).unwrap_or(0);
+        let lengths = list(label_lengths, batch);
+        put(to, ctc_workspace(probabilities, algorithm, Some(&lengths)))
+    };
     cudnnSetTensorNdDescriptor(
         of: *mut c_void, kind: c_int, count: c_int, sizes: *const c_int, strides: *const c_int
     ) = {
