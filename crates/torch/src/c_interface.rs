@@ -17,11 +17,31 @@
 //! ```
 #![allow(unsafe_code)]
 
+use std::borrow::Cow;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use crate::{Failure, GpuAllocator, Process, print_error};
+
+/// Functions that C calls. Texts end with a zero, places that are not null can be written to, and have the room that is
+/// said; functions can be called with what stands next to them, and do not come back here.
+macro_rules! exports {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident($($argument:ident: $type:ty),*) $(-> $out:ty)? = $answer:expr;
+    )*) => {$(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $out)? {
+            // SAFETY: the caller promises what stands above.
+            #[allow(unused_unsafe)]
+            $crate::c_interface::guarded(|| unsafe { $answer })
+        })*
+    };
+}
+
+pub(crate) use exports;
 
 /// `cudaStream_t`.
 type Stream = *mut c_void;
@@ -31,164 +51,79 @@ type Stream = *mut c_void;
 /// Throws a C++ exception if there is no memory, or something else is wrong.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn gmlake_malloc(size: usize, device: c_int, stream: Stream) -> *mut c_void {
-    let answer =
-        guarded(|| Process::get()?.malloc(size as u64, device, stream.expose_provenance() as u64));
+    let answer = guarded(|| Process::get()?.malloc(size as u64, device, number(stream)));
     match answer {
         Ok(at) => std::ptr::with_exposed_provenance_mut(at as usize),
         Err(failure) => exception::throw(failure),
     }
 }
 
-/// Takes back what [`gmlake_malloc`] gave. `size` and `stream` are those of the request.
-#[unsafe(no_mangle)]
-pub extern "C" fn gmlake_free(at: *mut c_void, _size: usize, device: c_int, _stream: Stream) {
-    guarded(|| {
+exports! {
+    /// Takes back what [`gmlake_malloc`] gave. `size` and `stream` are those of the request.
+    gmlake_free(at: *mut c_void, _size: usize, device: c_int, _stream: Stream) =
         if let Ok(process) = Process::get() {
-            process.free(at.expose_provenance() as u64, device);
+            process.free(number(at), device);
+        };
+    /// Says that there are this many GPUs. Each is opened when it is first used.
+    gmlake_init(_devices: c_int) = print_line(Process::get().map(drop));
+    /// `torch.cuda.empty_cache()`
+    gmlake_reset() = print_line(Process::get().and_then(Process::trim));
+    /// `torch.cuda.set_per_process_memory_fraction(fraction, device)`
+    gmlake_memory_fraction(fraction: f64, device: c_int) =
+        on(device, |allocator| print_line(allocator.set_fraction(fraction)));
+    /// The first address of the block that `at` is in, and its size, unless `size` is null.
+    gmlake_base(at: *mut c_void, size: *mut usize) -> *mut c_void = {
+        let found = Process::get().ok().and_then(|process| process.base(number(at)));
+        let Some((base, bytes)) = found else { return at };
+        if !size.is_null() {
+            size.write(bytes as usize);
         }
-    });
-}
-
-/// Says that there are this many GPUs. Each is opened when it is first used.
-#[unsafe(no_mangle)]
-pub extern "C" fn gmlake_init(_devices: c_int) {
-    guarded(|| print_line(Process::get().map(drop)));
-}
-
-/// `torch.cuda.empty_cache()`
-#[unsafe(no_mangle)]
-pub extern "C" fn gmlake_reset() {
-    guarded(|| print_line(Process::get().and_then(Process::trim)));
-}
-
-/// `torch.cuda.set_per_process_memory_fraction(fraction, device)`
-#[unsafe(no_mangle)]
-pub extern "C" fn gmlake_memory_fraction(fraction: f64, device: c_int) {
-    let set = || Process::get()?.allocator(device)?.set_fraction(fraction);
-    guarded(|| print_line(set()));
-}
-
-/// The first address of the block that `at` is in, and its size.
-///
-/// # Safety
-/// `size` is null or can be written to.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gmlake_base(at: *mut c_void, size: *mut usize) -> *mut c_void {
-    let address = at.expose_provenance() as u64;
-    let found = guarded(|| Process::get().ok().and_then(|process| process.base(address)));
-    let Some((base, bytes)) = found else { return at };
-    if !size.is_null() {
-        // SAFETY: the caller promises that a pointer which is not null can be written to.
-        unsafe { size.write(bytes as usize) };
-    }
-    std::ptr::with_exposed_provenance_mut(base as usize)
-}
-
-/// `Tensor.record_stream(stream)`
-#[unsafe(no_mangle)]
-pub extern "C" fn gmlake_record_stream(at: *mut c_void, stream: Stream) {
-    guarded(|| {
+        std::ptr::with_exposed_provenance_mut(base as usize)
+    };
+    /// `Tensor.record_stream(stream)`
+    gmlake_record_stream(at: *mut c_void, stream: Stream) =
         if let Ok(process) = Process::get() {
-            let _ = process
-                .record_stream(at.expose_provenance() as u64, stream.expose_provenance() as u64);
-        }
-    });
-}
-
-/// The capture of a CUDA graph begins, and its memory is to come from a pool, whose number is a pair. The last
-/// argument, a `std::function` that tells which streams are captured, is not needed: the driver knows.
-#[unsafe(no_mangle)]
-pub extern "C" fn gmlake_begin_pool(device: c_int, high: u64, low: u64, _filter: *const c_void) {
-    on(device, |allocator| allocator.begin_pool((high, low)));
-}
-
-/// The capture is over.
-#[unsafe(no_mangle)]
-pub extern "C" fn gmlake_end_pool(device: c_int, high: u64, low: u64) {
-    on(device, |allocator| allocator.end_pool((high, low)));
-}
-
-/// A graph with memory in this pool is gone.
-#[unsafe(no_mangle)]
-pub extern "C" fn gmlake_release_pool(device: c_int, high: u64, low: u64) {
-    on(device, |allocator| allocator.release_pool((high, low)));
-}
-
-/// Settles allocator and options, in the syntax of `GMLAKE_CONF`. Returns 0, or the length of an error message, of
-/// which as much as fits is in `message`.
-///
-/// # Safety
-/// `text` is a string that ends with a zero; `message` has room for `room` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gmlake_configure(
-    text: *const c_char,
-    message: *mut c_char,
-    room: usize,
-) -> usize {
-    // SAFETY: the caller promises a string.
-    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
-    let error = guarded(|| Process::configure(&text)).err().unwrap_or_default();
-    // SAFETY: the caller promises the room.
-    unsafe { hand_over(&error, message, room) }
-}
-
-/// Writes what is known about every GPU in use as JSON, as much as fits; returns the length of all of it.
-///
-/// # Safety
-/// `out` has room for `room` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gmlake_stats(out: *mut c_char, room: usize) -> usize {
-    let text = guarded(|| {
+            process.record_stream(number(at), number(stream));
+        };
+    /// The capture of a CUDA graph begins, and its memory is to come from a pool, whose number is a pair. The last
+    /// argument, a `std::function` that tells which streams are captured, is not needed: the driver knows.
+    gmlake_begin_pool(device: c_int, high: u64, low: u64, _filter: *const c_void) =
+        on(device, |allocator| allocator.begin_pool((high, low)));
+    /// The capture is over.
+    gmlake_end_pool(device: c_int, high: u64, low: u64) =
+        on(device, |allocator| allocator.end_pool((high, low)));
+    /// A graph with memory in this pool is gone.
+    gmlake_release_pool(device: c_int, high: u64, low: u64) =
+        on(device, |allocator| allocator.release_pool((high, low)));
+    /// Settles allocator and options, in the syntax of `GMLAKE_CONF`. Returns 0, or the length of an error message, of
+    /// which as much as fits is in `message`.
+    gmlake_configure(conf: *const c_char, message: *mut c_char, room: usize) -> usize = {
+        let error = Process::configure(&text(conf)).err().unwrap_or_default();
+        hand_over(&error, message, room)
+    };
+    /// Writes what is known about every GPU in use as JSON, as much as fits; returns the length of all of it.
+    gmlake_stats(out: *mut c_char, room: usize) -> usize = {
         let stats = Process::in_use().map(Process::stats).unwrap_or_default();
-        serde_json::to_string(&stats).expect("names and numbers are JSON")
-    });
-    // SAFETY: the caller promises the room.
-    unsafe { hand_over(&text, out, room) }
-}
-
-/// Lets the peaks of a GPU begin anew.
-#[unsafe(no_mangle)]
-pub extern "C" fn gmlake_reset_peak(device: c_int) {
-    on(device, GpuAllocator::reset_peak);
-}
-
-/// Keeps this many events of every GPU that is in use, from now on; 0: records no more.
-#[unsafe(no_mangle)]
-pub extern "C" fn gmlake_record(entries: usize) {
-    guarded(|| {
+        let stats = serde_json::to_string(&stats).expect("names and numbers are JSON");
+        hand_over(&stats, out, room)
+    };
+    /// Lets the peaks of a GPU begin anew.
+    gmlake_reset_peak(device: c_int) = on(device, GpuAllocator::reset_peak);
+    /// Keeps this many events of every GPU that is in use, from now on; 0: records no more.
+    gmlake_record(entries: usize) =
         if let Some(process) = Process::in_use() {
             process.each(|allocator| allocator.set_history(entries));
-        }
-    });
-}
-
-/// Writes a snapshot. Returns as [`gmlake_configure`] does.
-///
-/// # Safety
-/// As for [`gmlake_configure`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gmlake_snapshot(
-    path: *const c_char,
-    message: *mut c_char,
-    room: usize,
-) -> usize {
-    // SAFETY: the caller promises a string.
-    let path = unsafe { CStr::from_ptr(path) }.to_string_lossy();
-    let write = || Process::snapshot(Path::new(path.as_ref()));
-    let error = guarded(write).err().map(|error| format!("{path}: {error}")).unwrap_or_default();
-    // SAFETY: the caller promises the room.
-    unsafe { hand_over(&error, message, room) }
-}
-
-/// Looks whether there is a GPU to work with. Returns as [`gmlake_configure`] does.
-///
-/// # Safety
-/// `message` has room for `room` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gmlake_check(device: c_int, message: *mut c_char, room: usize) -> usize {
-    let error = guarded(|| Process::check(device)).err().unwrap_or_default();
-    // SAFETY: the caller promises the room.
-    unsafe { hand_over(&error, message, room) }
+        };
+    /// Writes a snapshot. Returns as [`gmlake_configure`] does.
+    gmlake_snapshot(path: *const c_char, message: *mut c_char, room: usize) -> usize = {
+        let path = text(path);
+        let written = Process::snapshot(Path::new(path.as_ref()));
+        let error = written.err().map(|error| format!("{path}: {error}")).unwrap_or_default();
+        hand_over(&error, message, room)
+    };
+    /// Looks whether there is a GPU to work with. Returns as [`gmlake_configure`] does.
+    gmlake_check(device: c_int, message: *mut c_char, room: usize) -> usize =
+        hand_over(&Process::check(device).err().unwrap_or_default(), message, room);
 }
 
 /// Runs what may panic, and ends the process if it does.
@@ -212,8 +147,22 @@ pub fn print_line(result: Result<(), Failure>) {
 
 /// Runs something on the allocator of a GPU; says why not.
 pub fn on(device: c_int, run: impl FnOnce(&mut GpuAllocator)) {
-    let allocator = || Process::get()?.allocator(device);
-    guarded(|| print_line(allocator().map(|mut allocator| run(&mut allocator))));
+    let allocator = Process::get().and_then(|process| process.allocator(device));
+    print_line(allocator.map(|mut allocator| run(&mut allocator)));
+}
+
+/// The number of an address or a handle.
+fn number(pointer: *mut c_void) -> u64 {
+    pointer.expose_provenance() as u64
+}
+
+/// A text that C hands over.
+///
+/// # Safety
+/// It is a string that ends with a zero.
+pub unsafe fn text<'t>(from: *const c_char) -> Cow<'t, str> {
+    // SAFETY: as the caller promises.
+    unsafe { CStr::from_ptr(from) }.to_string_lossy()
 }
 
 /// Copies a text and a final zero, or as much of it as there is room for; returns the length of the text.

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use gmlake_core::beside::{Uses, beside_pytorch};
 use gmlake_core::cards::Card;
 
-use crate::c_interface::hand_over;
+use crate::c_interface::{exports, hand_over, text};
 use crate::watch::{Watch, asker};
 
 /// `CUpti_CallbackData`, its first fields.
@@ -139,38 +139,25 @@ pub unsafe extern "C" fn gmlake_watch(path: *const c_char) -> c_int {
     }
 }
 
-/// Writes what each library has taken since [`gmlake_watch`], as JSON, and returns its length.
-///
-/// # Safety
-/// `text` has `room` characters.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gmlake_watched(text: *mut c_char, room: usize) -> usize {
-    let watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner);
-    let found = watch.as_ref().map_or_else(|| "{}".to_owned(), Watch::to_json);
-    drop(watch);
-    // SAFETY: as the caller promises.
-    unsafe { hand_over(&found, text, room) }
-}
-
-/// Writes what a process with these uses (a JSON object of counts) is expected to take of a card besides PyTorch's
-/// allocator, as JSON, and returns its length. The card is named as its driver names it.
-///
-/// # Safety
-/// `card` and `uses` are texts, and `text` has `room` characters.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gmlake_beside(
-    card: *const c_char,
-    uses: *const c_char,
-    text: *mut c_char,
-    room: usize,
-) -> usize {
-    // SAFETY: as the caller promises.
-    let [card, uses] = [card, uses].map(|text| unsafe { CStr::from_ptr(text) }.to_string_lossy());
-    let uses: Uses = serde_json::from_str(&uses).unwrap_or_default();
-    let known = Card::built_in();
-    let is_it = |known: &&Card| known.chip.as_ref().is_some_and(|chip| chip.reported == card);
-    let name = known.iter().find(is_it).map_or(&*card, |known| &known.name);
-    let found = serde_json::to_string(&beside_pytorch(name, &uses)).unwrap_or_default();
-    // SAFETY: as the caller promises.
-    unsafe { hand_over(&found, text, room) }
+exports! {
+    /// Writes what each library has taken since [`gmlake_watch`], as JSON, and returns its length.
+    gmlake_watched(out: *mut c_char, room: usize) -> usize = {
+        let watch = WATCH.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = watch.as_ref().map_or_else(|| "{}".to_owned(), Watch::to_json);
+        drop(watch);
+        hand_over(&found, out, room)
+    };
+    /// Writes what a process with these uses (a JSON object of counts) is expected to take of a card besides PyTorch's
+    /// allocator, as JSON, and returns its length. The card is named as its driver names it.
+    gmlake_beside(
+        card: *const c_char, uses: *const c_char, out: *mut c_char, room: usize
+    ) -> usize = {
+        let card = text(card);
+        let uses: Uses = serde_json::from_str(&text(uses)).unwrap_or_default();
+        let known = Card::built_in();
+        let is_it = |known: &&Card| known.chip.as_ref().is_some_and(|chip| chip.reported == card);
+        let name = known.iter().find(is_it).map_or(&*card, |known| &known.name);
+        let found = serde_json::to_string(&beside_pytorch(name, &uses)).unwrap_or_default();
+        hand_over(&found, out, room)
+    };
 }
