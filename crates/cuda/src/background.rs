@@ -28,9 +28,6 @@ pub struct Queue {
 
 impl Queue {
     /// Finds out how long one piece of work takes. Takes 1 GiB of a large GPU, 32 MiB of a small one.
-    ///
-    /// # Errors
-    /// What the driver says.
     pub fn new(gpu: &Gpu) -> Result<Self, DriverError> {
         let size = if gpu.memory()?.free > 16 * GIB { GIB } else { 32 * MIB };
         let buffer = driver::mem_alloc(size)?;
@@ -48,9 +45,6 @@ impl Queue {
 
     /// Fills the queue so that the GPU is busy for at least about `span` from now, or for as long as the queue can
     /// hold. Returns how long that is.
-    ///
-    /// # Errors
-    /// What the driver says.
     pub fn fill(&mut self, span: Duration) -> Result<Duration, DriverError> {
         let now = Instant::now();
         if !driver::stream_is_busy(self.stream)? {
@@ -67,17 +61,11 @@ impl Queue {
     }
 
     /// Whether the GPU is at it.
-    ///
-    /// # Errors
-    /// What the driver says.
     pub fn is_busy(&self) -> Result<bool, DriverError> {
         driver::stream_is_busy(self.stream)
     }
 
     /// Waits until the queue is empty.
-    ///
-    /// # Errors
-    /// What the driver says.
     pub fn drain(&mut self) -> Result<(), DriverError> {
         driver::stream_synchronize(self.stream)
     }
@@ -106,9 +94,6 @@ pub struct Background {
 
 impl Background {
     /// Keeps at least `span` of work queued.
-    ///
-    /// # Errors
-    /// What the driver says.
     pub fn start(gpu: &Gpu, span: Duration) -> Result<Self, DriverError> {
         let mut queue = Queue::new(gpu)?;
         let stop = Arc::new(AtomicBool::new(false));

@@ -70,9 +70,6 @@ impl CudaDevice {
 
     /// Lets another GPU use what is mapped here, now and later, if the hardware can do that. Memory from
     /// [`Device::malloc`] is opened by other means (`cudaDeviceEnablePeerAccess`), which mapped memory ignores.
-    ///
-    /// # Errors
-    /// What the driver says.
     pub fn add_peer(&mut self, peer: &Gpu) -> Result<(), DriverError> {
         let (here, there) = (self.gpu.ordinal(), peer.ordinal());
         if self.users.contains(&there) || !guest::can_access_peer(there, here)? {

@@ -141,9 +141,6 @@ macro_rules! calls {
         $name:ident($($argument:ident: $type:ty),*) $call:literal $code:expr;
     )*) => {$(
         $(#[$doc])*
-        ///
-        /// # Errors
-        /// What the driver says.
         pub fn $name($($argument: $type),*) -> Result<()> {
             // SAFETY: handles came from the driver or from the owner of a stream, who keeps it. The driver checks
             // handles and device addresses. What it writes to or reads from our own memory is a slice of that length.
@@ -210,9 +207,6 @@ macro_rules! obtains {
             $call:literal $zero:expr => |$out:ident| $code:expr;
     )*) => {$(
         $(#[$doc])*
-        ///
-        /// # Errors
-        /// What the driver says.
         pub fn $name($($argument: $type),*) -> Result<$returns> {
             let mut obtained = $zero;
             let $out = &raw mut obtained;
@@ -275,9 +269,6 @@ fn is_ready(call: &'static str, code: CUresult) -> Result<bool> {
 }
 
 /// The GPU's name.
-///
-/// # Errors
-/// What the driver says.
 pub fn device_name(device: Ordinal) -> Result<String> {
     let mut text = [0_u8; 128];
     let length = text.len() as c_int - 1;
@@ -289,9 +280,6 @@ pub fn device_name(device: Ordinal) -> Result<String> {
 }
 
 /// Free and total memory of the current GPU in bytes.
-///
-/// # Errors
-/// What the driver says.
 pub fn memory_info() -> Result<(Bytes, Bytes)> {
     let (mut free, mut total) = (0_usize, 0_usize);
     // SAFETY: writes two sizes to variables that outlive the call.
@@ -322,9 +310,6 @@ fn properties(device: Ordinal) -> sys::CUmemAllocationProp {
 }
 
 /// Makes mapped memory readable and writable by these GPUs.
-///
-/// # Errors
-/// What the driver says.
 pub fn set_access(devices: &[Ordinal], at: u64, size: Bytes) -> Result<()> {
     let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     let describe = |&device: &Ordinal| sys::CUmemAccessDesc { location: location(device), flags };
@@ -335,9 +320,6 @@ pub fn set_access(devices: &[Ordinal], at: u64, size: Bytes) -> Result<()> {
 }
 
 /// Sets `rows` rows of `words` 32-bit words each, `pitch` bytes apart, to a value. Returns before that has happened.
-///
-/// # Errors
-/// What the driver says.
 pub fn fill(at: u64, value: u32, words: u64, rows: u64, pitch: Bytes) -> Result<()> {
     if rows == 1 {
         // SAFETY: a device range, which the driver checks.
@@ -350,18 +332,12 @@ pub fn fill(at: u64, value: u32, words: u64, rows: u64, pitch: Bytes) -> Result<
 }
 
 /// Whether work is queued on a stream.
-///
-/// # Errors
-/// What the driver says.
 pub fn stream_is_busy(stream: Stream) -> Result<bool> {
     // SAFETY: the handle came from the driver.
     is_ready("cuStreamQuery", unsafe { sys::cuStreamQuery(stream.0) }).map(|is_idle| !is_idle)
 }
 
 /// Whether the GPU has got to an event.
-///
-/// # Errors
-/// What the driver says.
 pub fn event_is_reached(event: Event) -> Result<bool> {
     // SAFETY: the handle came from the driver.
     is_ready("cuEventQuery", unsafe { sys::cuEventQuery(event.0) })
@@ -378,9 +354,6 @@ unsafe impl Send for Kernel {}
 
 impl Kernel {
     /// Loads a kernel from PTX, which the driver compiles for its GPU.
-    ///
-    /// # Errors
-    /// What the driver says.
     pub(crate) fn load(ptx: &CStr, name: &CStr) -> Result<Self> {
         let mut module: sys::CUmodule = ptr::null_mut();
         // SAFETY: PTX is read up to its final zero, which a `CStr` has; the module pointer outlives the call.
@@ -417,9 +390,6 @@ impl Kernel {
     }
 
     /// Unloads it, when no launch is under way.
-    ///
-    /// # Errors
-    /// What the driver says.
     pub(crate) fn unload(self) -> Result<()> {
         // SAFETY: the handle came from the driver.
         check("cuModuleUnload", unsafe { sys::cuModuleUnload(self.module) })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::driver::{self, Context, DriverError, Ordinal};
 use super::guest;
 use gmlake_allocators::device::{GRANULE, MemoryInfo};
-use gmlake_core::units::{Bytes, Size};
+use gmlake_core::units::Size;
 
 /// Why there is no GPU to work with.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -13,33 +13,9 @@ pub enum GpuError {
     /// No `libcuda` was found.
     #[error("no NVIDIA driver: libcuda.so.1 is not on this machine")]
     NoDriver,
-    /// The driver is there, but does not start.
-    #[error("the NVIDIA driver does not start: {0}")]
-    Unusable(DriverError),
-    /// There is no such GPU.
-    #[error("there is no GPU {index}: the driver has {count}")]
-    NoDevice {
-        /// What was asked for.
-        index: u32,
-        /// How many there are.
-        count: u32,
-    },
-    /// The GPU cannot take addresses and memory apart.
-    #[error("GPU {index} ({name}) has no virtual memory management")]
-    NoVmm {
-        /// Its index.
-        index: u32,
-        /// Its name.
-        name: String,
-    },
-    /// The GPU maps memory in other units than all that we know of.
-    #[error("GPU {index} maps memory in units of {}, not of 2 MiB", Size(*.granularity))]
-    Granularity {
-        /// Its index.
-        index: u32,
-        /// Its unit.
-        granularity: Bytes,
-    },
+    /// The driver does not start, there is no such GPU, or it is none of those that we know.
+    #[error("{0}")]
+    Unusable(String),
     /// Another failure.
     #[error(transparent)]
     Driver(#[from] DriverError),
@@ -77,19 +53,23 @@ impl Gpu {
     /// # Errors
     /// If there is no driver or no such GPU, or it cannot be used.
     pub fn open(index: u32) -> Result<Self, GpuError> {
-        driver::load().map_err(|error| error.map_or(GpuError::NoDriver, GpuError::Unusable))?;
+        load()?;
         let count = driver::device_count()?;
         if index >= count {
-            return Err(GpuError::NoDevice { index, count });
+            let problem = format!("there is no GPU {index}: the driver has {count}");
+            return Err(GpuError::Unusable(problem));
         }
         let ordinal = driver::device(index)?;
         let name = driver::device_name(ordinal)?;
         if !driver::has_vmm(ordinal)? {
-            return Err(GpuError::NoVmm { index, name });
+            let problem = format!("GPU {index} ({name}) has no virtual memory management");
+            return Err(GpuError::Unusable(problem));
         }
         let granularity = driver::granularity(ordinal)?;
         if granularity != GRANULE {
-            return Err(GpuError::Granularity { index, granularity });
+            let unit = Size(granularity);
+            let problem = format!("GPU {index} maps memory in units of {unit}, not of 2 MiB");
+            return Err(GpuError::Unusable(problem));
         }
         let version = driver::version()?;
         let cuda = format!("{}.{}", version / 1000, version % 1000 / 10);
@@ -104,23 +84,17 @@ impl Gpu {
     /// # Errors
     /// As for [`Self::open`].
     pub fn open_as_guest(index: u32) -> Result<Self, GpuError> {
-        driver::load().map_err(|error| error.map_or(GpuError::NoDriver, GpuError::Unusable))?;
+        load()?;
         let _back = Entered(guest::current()?.map_or(Before::None, Before::Other));
         Self::open(index)
     }
 
     /// Makes the context current on this thread, which is another than that which opened the GPU.
-    ///
-    /// # Errors
-    /// What the driver says.
     pub fn bind(&self) -> Result<(), DriverError> {
         driver::set_current(self.shared.context)
     }
 
     /// Makes the context current on this thread until the answer is dropped, and what was current before again then.
-    ///
-    /// # Errors
-    /// What the driver says.
     pub fn enter(&self) -> Result<Entered, DriverError> {
         let before = guest::current()?;
         if before == Some(self.shared.context) {
@@ -131,9 +105,6 @@ impl Gpu {
     }
 
     /// Free and total memory.
-    ///
-    /// # Errors
-    /// What the driver says.
     pub fn memory(&self) -> Result<MemoryInfo, DriverError> {
         let (free, total) = driver::memory_info()?;
         Ok(MemoryInfo { free, total })
@@ -143,6 +114,12 @@ impl Gpu {
     pub fn ordinal(&self) -> Ordinal {
         self.shared.ordinal
     }
+}
+
+fn load() -> Result<(), GpuError> {
+    let unusable = |error| format!("the NVIDIA driver does not start: {error}");
+    let why = |error: Option<_>| error.map(unusable).map_or(GpuError::NoDriver, GpuError::Unusable);
+    driver::load().map_err(why)
 }
 
 /// What was current before.

@@ -13,9 +13,6 @@ use super::driver::{Context, DriverError, Ordinal, Stream, check};
 type Result<T> = std::result::Result<T, DriverError>;
 
 /// The context that is current on this thread; `None` if there is none.
-///
-/// # Errors
-/// What the driver says.
 pub fn current() -> Result<Option<Context>> {
     let mut context: sys::CUcontext = ptr::null_mut();
     // SAFETY: writes one pointer to a variable that outlives the call.
@@ -24,9 +21,6 @@ pub fn current() -> Result<Option<Context>> {
 }
 
 /// Whether a GPU can read and write another one's memory.
-///
-/// # Errors
-/// What the driver says.
 pub fn can_access_peer(from: Ordinal, memory_of: Ordinal) -> Result<bool> {
     let mut answer: c_int = 0;
     // SAFETY: writes one int to a variable that outlives the call.
@@ -36,9 +30,6 @@ pub fn can_access_peer(from: Ordinal, memory_of: Ordinal) -> Result<bool> {
 
 /// Whether what is queued on the stream with this handle is being captured into a graph. The driver cannot say so of
 /// the default stream while another one is captured: that one is not.
-///
-/// # Errors
-/// What the driver says.
 pub fn is_capturing(stream: u64) -> Result<bool> {
     let stream = Stream::from_raw(stream);
     let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
@@ -56,9 +47,6 @@ pub struct Relaxed(sys::CUstreamCaptureMode);
 
 impl Relaxed {
     /// Changes this thread's mode.
-    ///
-    /// # Errors
-    /// What the driver says.
     pub fn enter() -> Result<Self> {
         exchange_capture_mode(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED).map(Self)
     }

@@ -1,6 +1,7 @@
 //! CUDA: the driver's calls, a GPU behind the device port, patterns in its memory, and load on its queue.
 //!
 //! Nothing above this module knows that CUDA exists, and nothing below `driver` is unsafe.
+//! A [`DriverError`] is what the driver says; who returns one and says no more of it has no errors of its own.
 
 mod background;
 mod device;

@@ -44,9 +44,6 @@ pub struct Painter {
 
 impl Painter {
     /// Loads the kernel.
-    ///
-    /// # Errors
-    /// What the driver says.
     pub fn new(gpu: &Gpu, coverage: Coverage) -> Result<Self, DriverError> {
         // A page of its own: the driver would let the memory that is looked at share it.
         let mismatches = Mismatches::new(GRANULE)?;
@@ -61,9 +58,6 @@ impl Painter {
     }
 
     /// Writes a pattern that no other stamp has over `size` bytes.
-    ///
-    /// # Errors
-    /// What the driver says.
     pub fn paint(&mut self, at: DevicePtr, size: Bytes) -> Result<Stamp, DriverError> {
         // An odd factor makes neighbouring numbers differ in every byte, and none come twice.
         self.next = self.next.wrapping_add(1);
@@ -78,9 +72,6 @@ impl Painter {
     }
 
     /// How many bytes of a pattern are not as they were written, in units of a word. Waits for the GPU.
-    ///
-    /// # Errors
-    /// What the driver says.
     pub fn check(&mut self, stamp: &Stamp) -> Result<Bytes, DriverError> {
         for (at, words, rows) in self.areas(stamp.size, stamp.at.0) {
             self.mismatches.count(Stream::DEFAULT, at, [words, rows], stamp.value)?;

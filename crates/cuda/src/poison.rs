@@ -19,9 +19,6 @@ pub struct Poison(Mismatches);
 
 impl Poison {
     /// Loads the kernel. The GPU's context must be current, as for all that follows.
-    ///
-    /// # Errors
-    /// What the driver says.
     pub fn new() -> Result<Self, DriverError> {
         let mismatches = Mismatches::new(8)?;
         driver::synchronize()?;
@@ -29,17 +26,11 @@ impl Poison {
     }
 
     /// Queues filling a range, whole words of it, on the stream with this handle.
-    ///
-    /// # Errors
-    /// What the driver says.
     pub fn fill(&self, stream: u64, at: DevicePtr, size: Bytes) -> Result<(), DriverError> {
         driver::fill_words_on(Stream::from_raw(stream), at.0, PATTERN, size / WORD)
     }
 
     /// Bytes of a range that are not as they were filled, in whole words. Waits for the stream.
-    ///
-    /// # Errors
-    /// What the driver says.
     pub fn check(&mut self, stream: u64, at: DevicePtr, size: Bytes) -> Result<Bytes, DriverError> {
         let stream = Stream::from_raw(stream);
         self.0.count(stream, at.0, [size / WORD, 1], PATTERN)?;

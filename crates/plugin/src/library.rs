@@ -20,23 +20,12 @@ const LONGEST: usize = 24;
 
 /// Why a file is no plug-in.
 #[derive(Debug, thiserror::Error)]
-pub enum PlugInError {
-    /// It cannot be loaded.
-    #[error("{}: cannot be loaded: {reason}", file.display())]
-    Unreadable {
-        /// The file.
-        file: PathBuf,
-        /// What the system says.
-        reason: String,
-    },
-    /// It is something else, or was made for another version.
-    #[error("{}: {reason}", file.display())]
-    Wrong {
-        /// The file.
-        file: PathBuf,
-        /// What is wrong, and what is expected.
-        reason: String,
-    },
+#[error("{}: {reason}", file.display())]
+pub struct PlugInError {
+    /// The file.
+    pub file: PathBuf,
+    /// What is wrong, and what is expected; or what the system says.
+    pub reason: String,
 }
 
 /// Loads a plug-in, whose name is then known to [`find`](gmlake_allocators::allocator::find). A file that was loaded
@@ -48,7 +37,8 @@ pub enum PlugInError {
 /// If the file is no plug-in of this version, or its name is taken.
 pub fn load(path: &Path) -> Result<&'static Spec, PlugInError> {
     static LOADED: Mutex<BTreeMap<PathBuf, &'static Spec>> = Mutex::new(BTreeMap::new());
-    let unreadable = |reason| PlugInError::Unreadable { file: path.to_owned(), reason };
+    let wrong = |reason| PlugInError { file: path.to_owned(), reason };
+    let unreadable = |why: String| wrong(format!("cannot be loaded: {why}"));
     // A name without a slash would be looked for in the system's folders.
     let file = path.canonicalize().map_err(|error| unreadable(error.to_string()))?;
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,7 +47,6 @@ pub fn load(path: &Path) -> Result<&'static Spec, PlugInError> {
     }
     // SAFETY: the user named the file to have its code run; its initialisers are its own matter.
     let library = unsafe { Library::new(&file) }.map_err(|error| unreadable(one_line(&error)))?;
-    let wrong = |reason| PlugInError::Wrong { file: path.to_owned(), reason };
     // SAFETY: the header declares the function so.
     let entry = unsafe { library.get::<Entry>(ENTRY) };
     let entry = *entry.map_err(|_| wrong(format!("no plug-in: it does not export {ENTRY}")))?;

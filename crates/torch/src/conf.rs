@@ -1,8 +1,6 @@
 //! `GMLAKE_CONF`: which allocator, its options, and those of the plug-in, as `name=value,name=value`.
 
-use gmlake_allocators::allocator::{
-    Environment, OptionError, Options, Role, Spec, by_default, find,
-};
+use gmlake_allocators::allocator::{Environment, Options, Role, Spec, by_default, find};
 
 /// The allocators to take when none is named: the first that there is.
 pub const DEFAULT_ALLOCATOR: &[&str] = &["lake", "gmlake"];
@@ -25,46 +23,17 @@ pub struct Conf {
     pub history: usize,
 }
 
-/// What is wrong with the text.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ConfError {
-    /// A piece without `=`.
-    #[error("{0:?} is not of the form name=value")]
-    NoValue(String),
-    /// No such allocator.
-    #[error("there is no allocator {name:?}; there are: {known}")]
-    Unknown {
-        /// What was given.
-        name: String,
-        /// All that there are.
-        known: String,
-    },
-    /// A value that the plug-in's own option cannot have.
-    #[error("option {name} is {value:?}, but must be {expected}")]
-    Value {
-        /// The option.
-        name: &'static str,
-        /// What was given.
-        value: String,
-        /// What would be right.
-        expected: &'static str,
-    },
-    /// The allocator refuses an option.
-    #[error(transparent)]
-    Option(#[from] OptionError),
-}
-
 impl Conf {
     /// Reads `allocator=lake,fragment_limit=2MiB,record=on,poison=off`; any part may be missing.
     ///
     /// # Errors
     /// Says what is wrong, and what there is. The allocator's options are tried by making one.
-    pub fn parse(text: &str) -> Result<Self, ConfError> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         let mut options = Options::default();
         let (mut name, mut poison, mut history) = (None, false, 0);
         for piece in text.split(',').map(str::trim).filter(|piece| !piece.is_empty()) {
-            let (key, value) =
-                piece.split_once('=').ok_or_else(|| ConfError::NoValue(piece.to_owned()))?;
+            let no_value = || format!("{piece:?} is not of the form name=value");
+            let (key, value) = piece.split_once('=').ok_or_else(no_value)?;
             match (key.trim(), value.trim()) {
                 ("allocator", value) => name = Some(value),
                 ("poison", value) => poison = switch("poison", value)?,
@@ -76,7 +45,8 @@ impl Conf {
             Some(name) => usable().find(|spec| spec.name == name).ok_or_else(|| unknown(name))?,
             None => DEFAULT_ALLOCATOR.iter().find_map(|name| find(name)).expect("one is listed"),
         };
-        spec.build(&options, &Environment::new(Default::default()))?;
+        let built = spec.build(&options, &Environment::new(Default::default()));
+        built.map_err(|error| error.to_string())?;
         Ok(Self { text: text.to_owned(), spec, options, poison, history })
     }
 
@@ -97,29 +67,31 @@ fn usable() -> impl Iterator<Item = &'static Spec> {
     by_default().filter(|spec| spec.role != Role::Bound)
 }
 
-fn unknown(name: &str) -> ConfError {
+fn unknown(name: &str) -> String {
     let known = usable().map(|spec| spec.name).collect::<Vec<_>>().join(", ");
-    ConfError::Unknown { name: name.to_owned(), known }
+    format!("there is no allocator {name:?}; there are: {known}")
 }
 
-fn switch(name: &'static str, value: &str) -> Result<bool, ConfError> {
+/// The error for a value that an option of the plug-in's own cannot have.
+fn wrong(name: &str, value: &str, expected: &str) -> String {
+    format!("option {name} is {value:?}, but must be {expected}")
+}
+
+fn switch(name: &str, value: &str) -> Result<bool, String> {
     match value {
         "on" => Ok(true),
         "off" => Ok(false),
-        _ => Err(ConfError::Value { name, value: value.to_owned(), expected: "on or off" }),
+        _ => Err(wrong(name, value, "on or off")),
     }
 }
 
-fn entries(value: &str) -> Result<usize, ConfError> {
-    let expected = "on, off, or how many events to keep";
+fn entries(value: &str) -> Result<usize, String> {
     match value {
         "on" => Ok(HISTORY),
         "off" => Ok(0),
-        _ => value.parse().map_err(|_| ConfError::Value {
-            name: "record",
-            value: value.to_owned(),
-            expected,
-        }),
+        _ => {
+            value.parse().map_err(|_| wrong("record", value, "on, off, or how many events to keep"))
+        }
     }
 }
 
@@ -152,7 +124,7 @@ mod tests {
             ("record=-1", "option record is \"-1\", but must be on, off, or how many"),
         ];
         for (text, expected) in cases {
-            let error = Conf::parse(text).unwrap_err().to_string();
+            let error = Conf::parse(text).unwrap_err();
             assert!(error.starts_with(expected) || error.contains(expected), "{text}: {error}");
         }
     }

@@ -1,4 +1,4 @@
-//! Failures: why a request was not served.
+//! Failures: why a request was not served. Who says no more of its errors passes on what the driver says.
 
 use gmlake_core::units::{Bytes, GIB, KIB, MIB};
 use gmlake_cuda::DriverError;

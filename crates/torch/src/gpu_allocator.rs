@@ -188,9 +188,6 @@ impl GpuAllocator {
 
     /// Gives back all that no block needs (`torch.cuda.empty_cache`). Nothing happens during a capture, which must
     /// not wait for the GPU.
-    ///
-    /// # Errors
-    /// What the driver says.
     pub fn trim(&mut self) -> Result<(), Failure> {
         let _here = match self.enter() {
             Err(error) if error.is_shutdown() => return Ok(()),
@@ -203,9 +200,6 @@ impl GpuAllocator {
     }
 
     /// Holds no more than this share of the GPU's memory from now on; 1 or more: as much as there is.
-    ///
-    /// # Errors
-    /// What the driver says.
     pub fn set_fraction(&mut self, fraction: f64) -> Result<(), Failure> {
         let _here = self.enter()?;
         let total = self.gpu.memory()?.total;
@@ -230,9 +224,6 @@ impl GpuAllocator {
     }
 
     /// Lets another GPU of this process use the memory of this one.
-    ///
-    /// # Errors
-    /// What the driver says.
     pub fn add_peer(&mut self, peer: &Gpu) -> Result<(), DriverError> {
         let _here = self.enter()?;
         self.cuda().add_peer(peer)

@@ -57,7 +57,7 @@ mod watch_interface;
 use std::io::Write;
 
 pub use arenas::{tag, use_tag};
-pub use conf::{Conf, ConfError, DEFAULT_ALLOCATOR};
+pub use conf::{Conf, DEFAULT_ALLOCATOR};
 pub use failure::Failure;
 pub use gpu_allocator::GpuAllocator;
 pub use journal::Journal;

@@ -49,7 +49,7 @@ impl Process {
     /// # Errors
     /// What is wrong with the text, or that there is a configuration already.
     pub fn configure(text: &str) -> Result<(), String> {
-        let conf = Conf::parse(text).map_err(|error| error.to_string())?;
+        let conf = Conf::parse(text)?;
         let shown = conf.shown();
         let mut is_new = false;
         let process = PROCESS.get_or_init(|| {

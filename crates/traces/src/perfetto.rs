@@ -99,9 +99,6 @@ impl<W: Write> Perfetto<W> {
     }
 
     /// Begins the process of an allocator; all that follows is about it.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn process(&mut self, name: &str) -> io::Result<()> {
         self.processes += 1;
         (self.lanes, self.level) = (Lanes::default(), Level::default());
@@ -110,9 +107,6 @@ impl<W: Write> Perfetto<W> {
     }
 
     /// The counters from this moment on.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn level(&mut self, at_us: u64, level: Level) -> io::Result<()> {
         if level == self.level {
             return Ok(());
@@ -127,27 +121,18 @@ impl<W: Write> Perfetto<W> {
     }
 
     /// The largest free block at this moment.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn largest_free(&mut self, at_us: u64, bytes: Bytes) -> io::Result<()> {
         self.begin("C", 0, at_us)?;
         write!(self.text, ",\"name\":\"largest free\",\"args\":{{\"bytes\":{bytes}}}}}")
     }
 
     /// Something that happened in no time.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn instant(&mut self, at_us: u64, name: &str, bytes: Bytes) -> io::Result<()> {
         self.begin("i", 0, at_us)?;
         write!(self.text, ",\"s\":\"p\",\"name\":\"{name}\",\"args\":{{\"bytes\":{bytes}}}}}")
     }
 
     /// Memory came under a range of addresses.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn obtained(
         &mut self,
         at_us: u64,
@@ -162,9 +147,6 @@ impl<W: Write> Perfetto<W> {
     }
 
     /// The memory under a range of addresses went back. What is left of a segment goes on as one of its own.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn given_back(&mut self, at_us: u64, range: Range<u64>) -> io::Result<()> {
         let before = self.lanes.open.range(..range.start).next_back();
         let first = before.filter(|(_, slice)| slice.end > range.start).map(|(&start, _)| start);
@@ -183,9 +165,6 @@ impl<W: Write> Perfetto<W> {
     }
 
     /// Ends the process at this moment: segments that are held end with it.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn end_process(&mut self, at_us: u64) -> io::Result<u64> {
         for (start, slice) in std::mem::take(&mut self.lanes.open) {
             self.slice(at_us, start, slice)?;
@@ -194,9 +173,6 @@ impl<W: Write> Perfetto<W> {
     }
 
     /// Ends the trace.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn finish(mut self) -> io::Result<()> {
         self.text.extend(b"\n]}\n");
         self.out.write_all(&self.text)?;

@@ -46,7 +46,7 @@ impl Conf {
             None => Ok(otherwise),
         };
         let name = variable("GMLAKE_GPU").unwrap_or_else(|| "H200".to_owned());
-        let mut card = Properties::find(&name).map_err(|error| error.to_string())?;
+        let mut card = Properties::find(&name)?;
         card.memory = number("GMLAKE_GPU_MEMORY", card.memory)?;
         let completion = match variable("GMLAKE_GPU_EVENTS").as_deref() {
             None | Some("clock") => Completion::Clock,

@@ -48,6 +48,6 @@ pub use host_pace::HostPace;
 pub use known::Known;
 pub use memory::{Addresses, Memory, MemoryError};
 pub use philox::philox;
-pub use post::{Parcel, Post, PostError};
-pub use properties::{Multiprocessor, Properties, PropertiesError};
+pub use post::{Parcel, Post};
+pub use properties::{Multiprocessor, Properties};
 pub use timeline::{Asker, Completion, Timeline};

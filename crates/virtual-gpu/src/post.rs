@@ -35,43 +35,6 @@ pub struct Parcel {
     pub is_known: bool,
 }
 
-/// Why data did not arrive.
-#[derive(Debug, thiserror::Error)]
-pub enum PostError {
-    /// The folder cannot be used.
-    #[error("{}: {error}", path.display())]
-    File {
-        /// What could not be read or written.
-        path: PathBuf,
-        /// Why.
-        error: std::io::Error,
-    },
-    /// All ranks wait for each other.
-    #[error(
-        "rank {from} sends nothing, and no rank has done anything for {} seconds ({what}). Ranks \
-         that wait for each other have taken different paths by values that are not computed: \
-         try --routing balanced for a mixture of experts, --assume random, or one rank alone, \
-         --ranks 0",
-        SILENCE.as_secs()
-    )]
-    Silence {
-        /// The rank that was waited for.
-        from: usize,
-        /// The communicator and its exchange.
-        what: String,
-    },
-    /// Another rank did not send what was to be received.
-    #[error("rank {from} sent nothing for {seconds} seconds ({what})")]
-    Missing {
-        /// That rank.
-        from: usize,
-        /// For how long.
-        seconds: u64,
-        /// The communicator and its exchange.
-        what: String,
-    },
-}
-
 /// A way to the other processes of a job.
 #[derive(Debug, Clone, Default)]
 pub struct Post {
@@ -94,23 +57,24 @@ impl Post {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn put(&self, name: &str, parcel: &Parcel) -> Result<(), PostError> {
+    pub fn put(&self, name: &str, parcel: &Parcel) -> Result<(), String> {
         let Some(folder) = &self.folder else { return Ok(()) };
         let (path, part) = (folder.join(name), folder.join(format!("{name}.part")));
         let mut content = parcel.bytes.clone();
         content.push(u8::from(parcel.is_known));
         let written = fs::write(&part, content).and_then(|()| fs::rename(&part, &path));
-        written.map_err(|error| PostError::File { path, error })
+        written.map_err(|error| format!("{}: {error}", path.display()))
     }
 
     /// Waits for what another rank puts under a name.
     ///
     /// # Errors
     /// If it does not come in ten minutes, or in 30 seconds while no rank does anything, or cannot be read.
-    pub fn get(&self, name: &str, from: usize) -> Result<Parcel, PostError> {
+    pub fn get(&self, name: &str, from: usize) -> Result<Parcel, String> {
         let path = self.folder.clone().unwrap_or_default().join(name);
         wait(&path, from, PATIENCE)?;
-        let mut bytes = fs::read(&path).map_err(|error| PostError::File { path, error })?;
+        let read = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()));
+        let mut bytes = read?;
         let is_known = bytes.pop() == Some(1);
         Ok(Parcel { bytes, is_known })
     }
@@ -135,7 +99,7 @@ impl Post {
         number: u64,
         (rank, world): (usize, usize),
         mine: &Parcel,
-    ) -> Result<Vec<Parcel>, PostError> {
+    ) -> Result<Vec<Parcel>, String> {
         if self.is_alone() {
             return Ok(vec![mine.clone()]);
         }
@@ -151,7 +115,7 @@ impl Post {
 ///
 /// # Errors
 /// If it does not come in so long, or in 30 seconds while no rank does anything.
-pub fn wait(path: &Path, from: usize, patience: Duration) -> Result<(), PostError> {
+pub fn wait(path: &Path, from: usize, patience: Duration) -> Result<(), String> {
     let (start, what) =
         (Instant::now(), || path.file_name().unwrap_or_default().display().to_string());
     let mut quiet = None;
@@ -161,11 +125,18 @@ pub fn wait(path: &Path, from: usize, patience: Duration) -> Result<(), PostErro
             let folder = path.parent().unwrap_or(path);
             let quiet = quiet.get_or_insert_with(|| Quiet::watch(folder));
             if quiet.lasts() > SILENCE {
-                return Err(PostError::Silence { from, what: what() });
+                let seconds = SILENCE.as_secs();
+                return Err(format!(
+                    "rank {from} sends nothing, and no rank has done anything for {seconds} seconds ({}). Ranks that \
+                     wait for each other have taken different paths by values that are not computed: try --routing \
+                     balanced for a mixture of experts, --assume random, or one rank alone, --ranks 0",
+                    what()
+                ));
             }
         }
         if start.elapsed() > patience {
-            return Err(PostError::Missing { from, seconds: patience.as_secs(), what: what() });
+            let seconds = patience.as_secs();
+            return Err(format!("rank {from} sent nothing for {seconds} seconds ({})", what()));
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);

@@ -5,19 +5,6 @@
 use gmlake_core::cards::{Card, Chip, named};
 use gmlake_core::units::{Bytes, KIB, MIB};
 
-/// Why there are no properties.
-#[derive(Debug, thiserror::Error)]
-pub enum PropertiesError {
-    /// No card of this name has any.
-    #[error("there is no virtual card {name:?}; there are: {known}")]
-    Unknown {
-        /// What was asked for.
-        name: String,
-        /// All that there are.
-        known: String,
-    },
-}
-
 /// The properties of a card.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Properties {
@@ -70,14 +57,14 @@ impl Properties {
     ///
     /// # Errors
     /// If there is none, or several; the message says which there are.
-    pub fn find(name: &str) -> Result<Self, PropertiesError> {
+    pub fn find(name: &str) -> Result<Self, String> {
         let mut all = Self::all();
         let names: Vec<&str> = all.iter().map(|card| card.name.as_str()).collect();
         match *named(&names, name) {
             [place] => Ok(all.swap_remove(place)),
             _ => {
                 let known = names.join(", ");
-                Err(PropertiesError::Unknown { name: name.to_owned(), known })
+                Err(format!("there is no virtual card {name:?}; there are: {known}"))
             }
         }
     }
@@ -164,7 +151,7 @@ mod tests {
 
     #[test]
     fn an_unknown_card_is_answered_with_the_list() {
-        let error = Properties::find("MI300X").unwrap_err().to_string();
+        let error = Properties::find("MI300X").unwrap_err();
         assert!(error.contains("MI300X") && error.contains("H100 80GB"), "{error}");
     }
 }

@@ -155,7 +155,7 @@ pub fn exchange(on: *mut c_void, mine: &Parcel) -> Option<(String, usize, Vec<Pa
     match post().exchange(&name, number, (rank, world), mine) {
         Ok(all) => Some((name, rank, all)),
         Err(error) => {
-            failed(&error.to_string());
+            failed(&error);
             None
         }
     }

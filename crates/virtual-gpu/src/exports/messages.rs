@@ -45,7 +45,7 @@ impl Receive {
                 post().drop(&self.name);
                 SUCCESS
             }
-            Err(error) => failed(&error.to_string()),
+            Err(error) => failed(&error),
         }
     }
 }
@@ -64,7 +64,7 @@ skins! {
         let parcel = read(from, bytes);
         match post().put(&name, &parcel) {
             Ok(()) => SUCCESS,
-            Err(error) => failed(&error.to_string()),
+            Err(error) => failed(&error),
         }
     };
     ncclRecv(
