@@ -5,6 +5,7 @@
 
 use proptest::prelude::*;
 
+use super::super::Action;
 use super::super::options::LoadOptions;
 use super::super::synthetic::SplitMix64;
 use super::machine::Machine;
@@ -17,21 +18,13 @@ use gmlake_core::units::MIB;
 fn read(bytes: &[u8], stacks: bool, host: bool, has_runs: bool) -> String {
     let options = LoadOptions { stacks, host, ..LoadOptions::default() };
     let room = Room::new(64 * MIB);
-    let made = if has_runs {
-        let mut machine = Machine::new(bytes, stacks, room);
-        start(&mut machine, bytes, stacks, room).map(|root| (root, machine))
-    } else {
-        let mut machine = Machine::new(bytes, stacks, room).without_runs();
-        machine.run().map(|root| (root, machine))
-    };
-    let records = made.map_err(|error| *error);
-    let records = records
-        .and_then(|(root, machine)| records_of(root, machine, bytes, &options, (None, None)));
-    let records = records.map(|(records, _)| records);
-    match records {
-        Ok(records) => format!("{records:?}"),
-        Err(error) => error.to_string(),
+    let mut machine = Machine::new(bytes, stacks, room);
+    if !has_runs {
+        machine = machine.without_runs();
     }
+    let root = start(&mut machine, bytes, stacks, room).map_err(|error| *error);
+    let records = root.and_then(|root| records_of(root, machine, bytes, &options, (None, None)));
+    records.map_or_else(|error| error.to_string(), |(records, _)| format!("{records:?}"))
 }
 
 fn assert_twins(bytes: &[u8]) {
@@ -70,18 +63,11 @@ struct Writer {
     order: Vec<usize>,
 }
 
-const NAMES: [&str; 10] = [
-    "alloc",
-    "free_requested",
-    "free_completed",
-    "segment_alloc",
-    "segment_free",
-    "segment_map",
-    "segment_unmap",
-    "snapshot",
-    "oom",
-    "free",
-];
+/// The last is one of other tools.
+fn names() -> [&'static str; 10] {
+    let all = Action::ALL;
+    std::array::from_fn(|at| all.get(at).map_or("free", |action| action.name()))
+}
 
 impl Writer {
     fn below(&mut self, bound: u64) -> u64 {
@@ -151,16 +137,29 @@ impl Writer {
         }
     }
 
+    fn pair(&mut self, key: &str, text: &str) {
+        self.text(key);
+        self.text(text);
+    }
+
+    /// One of these numbers is fetched, if there are any.
+    fn get_any(&mut self, of: fn(&Self) -> &Vec<u32>) -> bool {
+        let count = of(self).len() as u64;
+        if count > 0 {
+            let at = self.below(count) as usize;
+            self.get(of(self)[at]);
+        }
+        count > 0
+    }
+
     fn frame(&mut self) {
         self.out.push(op::EMPTY_DICT);
         let id = self.put();
         self.out.push(op::MARK);
-        let line = self.below(300);
-        self.text("name");
-        self.text("forward");
-        self.text("filename");
-        self.text("model.py");
+        self.pair("name", "forward");
+        self.pair("filename", "model.py");
         self.text("line");
+        let line = self.below(300);
         self.int(line);
         self.out.push(op::SETITEMS);
         if self.style.is_numbered {
@@ -170,13 +169,9 @@ impl Writer {
 
     fn frames(&mut self) {
         let odd = self.is_odd();
-        if !self.lists.is_empty() && self.below(3) == 0 {
-            let at = self.below(self.lists.len() as u64) as usize;
-            self.get(self.lists[at]);
-            if odd && !self.frames.is_empty() {
+        if self.below(3) == 0 && self.get_any(|it| &it.lists) {
+            if odd && self.get_any(|it| &it.frames) {
                 // The list that is fetched grows: that of every entry that has it.
-                let frame = self.frames[0];
-                self.get(frame);
                 self.out.push(op::APPEND);
             }
             return;
@@ -184,16 +179,12 @@ impl Writer {
         self.out.push(op::EMPTY_LIST);
         let id = self.put();
         let count = self.below(5);
-        let marked = count != 1;
-        if marked && count > 0 {
+        if count > 1 {
             self.out.push(op::MARK);
         }
         for _ in 0..count {
-            if self.frames.is_empty() || self.below(20) == 0 {
+            if self.below(20) == 0 || !self.get_any(|it| &it.frames) {
                 self.frame();
-            } else {
-                let at = self.below(self.frames.len() as u64) as usize;
-                self.get(self.frames[at]);
             }
         }
         match count {
@@ -207,56 +198,43 @@ impl Writer {
     }
 
     fn item(&mut self, which: usize, name: &str) {
-        match which {
-            0 => {
-                self.text("action");
-                self.text(name);
-            }
+        let (key, number) = match which {
+            0 => return self.pair("action", name),
             1 => {
-                let addr = 0x7f00_0000_0000 + 512 * self.below(1000);
-                self.text(if name == "oom" { "device_free" } else { "addr" });
-                self.int(addr);
+                let key = if name == "oom" { "device_free" } else { "addr" };
+                (key, 0x7f00_0000_0000 + 512 * self.below(1000))
             }
             2 => {
                 let bits = self.below(45);
-                let size = self.below(1 << bits);
-                self.text("size");
-                self.int(size);
+                ("size", self.below(1 << bits))
             }
-            3 => {
-                let stream = [0, 0, 0x5555_0000, 1 << 62][self.below(4) as usize];
-                self.text("stream");
-                self.int(stream);
-            }
-            4 => {
-                let time = 1_795_254_946_539_174 + self.below(1 << 20);
-                self.text("time_us");
-                self.int(time);
-            }
+            3 => ("stream", [0, 0, 0x5555_0000, 1 << 62][self.below(4) as usize]),
+            4 => ("time_us", 1_795_254_946_539_174 + self.below(1 << 20)),
             5 if self.style.stacks > 0 => {
                 self.text("frames");
-                self.frames();
+                return self.frames();
             }
             6 => {
-                let label = ["N/A", "", "0/1", "a rather long context"][self.below(4) as usize];
-                self.text("compile_context");
-                self.text(label);
+                let labels = ["N/A", "", "0/1", "a rather long context"];
+                let label = labels[self.below(4) as usize];
+                return self.pair("compile_context", label);
             }
             7 => {
                 let label = format!("epoch {}", self.below(20));
-                self.text("user_metadata");
-                self.text(&label);
+                return self.pair("user_metadata", &label);
             }
             8 if self.style.stacks > 1 => {
-                let pool = self.below(3);
                 self.text("pool_id");
+                let pool = self.below(3);
                 self.int(pool);
-                self.int(0);
-                self.out.push(op::TUPLE2);
+                self.out.extend([op::BININT1, 0, op::TUPLE2]);
                 self.put();
+                return;
             }
-            _ => {}
-        }
+            _ => return,
+        };
+        self.text(key);
+        self.int(number);
     }
 
     fn entry(&mut self) {
@@ -266,7 +244,7 @@ impl Writer {
         self.out.push(op::EMPTY_DICT);
         let id = self.put();
         self.out.push(op::MARK);
-        let name = NAMES[self.below(if self.style.odd > 0 { 10 } else { 9 }) as usize];
+        let name = names()[self.below(if self.style.odd > 0 { 10 } else { 9 }) as usize];
         for which in self.order.clone() {
             if self.is_odd() {
                 self.oddity();
@@ -284,36 +262,26 @@ impl Writer {
 
     /// Something between two items.
     fn oddity(&mut self) {
-        match self.below(10) {
-            0 => self.item(2, "alloc"),
-            1 => self.text("size"),
-            2 => self.out.extend([op::BININT1, 7, op::NONE]),
-            3 => {
-                self.text("extra");
-                self.out.extend([op::EMPTY_LIST, op::NONE, op::APPEND]);
+        const FORMS: [(&str, &[u8]); 8] = [
+            ("", &[op::BININT1, 7, op::NONE]),
+            ("", &[op::FRAME, 0, 0, 1, 0, 0, 0, 0, 0]),
+            ("size", &[]),
+            ("extra", &[op::EMPTY_LIST, op::NONE, op::APPEND]),
+            ("extra", &[op::BINFLOAT, 1, 2, 3, 4, 5, 6, 7, 8]),
+            ("stream", &[op::BININT, 0xff, 0xff, 0xff, 0xff]),
+            ("frames", &[op::NONE]),
+            // As long as an address, and negative.
+            ("addr", &[op::LONG1, 6, 0, 0, 0, 0, 0, 0xff]),
+        ];
+        match FORMS.get(self.below(10) as usize) {
+            Some((key, value)) => {
+                if !key.is_empty() {
+                    self.text(key);
+                }
+                self.out.extend(*value);
             }
-            4 => {
-                self.text("extra");
-                self.out.extend([op::BINFLOAT, 1, 2, 3, 4, 5, 6, 7, 8]);
-            }
-            5 => {
-                self.text("stream");
-                self.out.extend([op::BININT, 0xff, 0xff, 0xff, 0xff]);
-            }
-            6 => {
-                self.text("action");
-                self.text("invented");
-            }
-            7 => {
-                self.text("frames");
-                self.out.push(op::NONE);
-            }
-            8 => {
-                // As long as an address, and negative.
-                self.text("addr");
-                self.out.extend([op::LONG1, 6, 0, 0, 0, 0, 0, 0xff]);
-            }
-            _ => self.out.extend([op::FRAME, 0, 0, 1, 0, 0, 0, 0, 0]),
+            None if self.below(2) == 0 => self.item(2, "alloc"),
+            None => self.pair("action", "invented"),
         }
     }
 
@@ -322,9 +290,8 @@ impl Writer {
         match self.below(8) {
             0 => self.out.push(op::DUP),
             1 => self.out.extend([op::BININT1, 1, op::POP]),
-            2 if !self.entries.is_empty() => {
-                let at = self.below(self.entries.len() as u64) as usize;
-                self.get(self.entries[at]);
+            2 => {
+                self.get_any(|it| &it.entries);
             }
             3 => {
                 // The last entry is changed.
@@ -333,11 +300,7 @@ impl Writer {
             }
             4 => self.out.push(op::POP),
             5 if self.style.is_numbered => self.out.extend([op::BINPUT, 3]),
-            6 if !self.lists.is_empty() => {
-                let at = self.below(self.lists.len() as u64) as usize;
-                self.get(self.lists[at]);
-                self.out.push(op::POP);
-            }
+            6 if self.get_any(|it| &it.lists) => self.out.push(op::POP),
             _ => {}
         }
     }
@@ -376,17 +339,9 @@ fn write(style: Style, seed: u64, entries: usize) -> Vec<u8> {
     for at in 1..9 {
         order.swap(at, random.below(at as u64 + 1) as usize);
     }
-    let writer = Writer {
-        style,
-        random,
-        out: Vec::new(),
-        texts: Vec::new(),
-        next: 0,
-        frames: Vec::new(),
-        lists: Vec::new(),
-        entries: Vec::new(),
-        order,
-    };
+    let (texts, [frames, lists, entered]) = (Vec::new(), [const { Vec::new() }; 3]);
+    let (out, next) = (Vec::new(), 0);
+    let writer = Writer { style, random, out, texts, next, frames, lists, entries: entered, order };
     writer.snapshot(entries)
 }
 
