@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::driver::{self, DriverError, Ordinal, PhysicalHandle, Stream};
 use super::gpu::Gpu;
-use super::guest;
 use super::order::Order;
 use gmlake_allocators::device::{Device, DeviceError, DevicePtr, Fence, HandleId, MemoryInfo};
 use gmlake_core::program::StreamId;
@@ -72,7 +71,7 @@ impl CudaDevice {
     /// [`Device::malloc`] is opened by other means (`cudaDeviceEnablePeerAccess`), which mapped memory ignores.
     pub fn add_peer(&mut self, peer: &Gpu) -> Result<(), DriverError> {
         let (here, there) = (self.gpu.ordinal(), peer.ordinal());
-        if self.users.contains(&there) || !guest::can_access_peer(there, here)? {
+        if self.users.contains(&there) || !driver::can_access_peer(there, here)? {
             return Ok(());
         }
         self.users.push(there);

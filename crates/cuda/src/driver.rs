@@ -60,13 +60,6 @@ unsafe impl Send for Context {}
 // SAFETY: as above; we never read through the pointer.
 unsafe impl Sync for Context {}
 
-impl Context {
-    /// The context with this handle, which is not null.
-    pub(super) fn from_raw(handle: sys::CUcontext) -> Self {
-        Self(handle)
-    }
-}
-
 /// A stream. The driver allows its use from any thread.
 #[derive(Debug, Clone, Copy)]
 pub struct Stream(sys::CUstream);
@@ -232,6 +225,12 @@ obtains! {
     /// Makes the GPU's primary context, or takes one more share in it.
     retain_context(device: Ordinal) -> Context = Context,
         "cuDevicePrimaryCtxRetain" ptr::null_mut() => |out| sys::cuDevicePrimaryCtxRetain(out, device);
+    /// The context that is current on this thread; `None` if there is none.
+    current() -> Option<Context> = |it: sys::CUcontext| (!it.is_null()).then_some(Context(it)),
+        "cuCtxGetCurrent" ptr::null_mut() => |out| sys::cuCtxGetCurrent(out);
+    /// Whether a GPU can read and write another one's memory.
+    can_access_peer(from: Ordinal, memory_of: Ordinal) -> bool = |answer: c_int| answer != 0,
+        "cuDeviceCanAccessPeer" 0 => |out| sys::cuDeviceCanAccessPeer(out, from, memory_of);
     /// Memory and an address at once.
     mem_alloc(size: Bytes) -> u64 = u64::from,
         "cuMemAlloc" 0 => |out| sys::cuMemAlloc_v2(out, size as usize);

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::driver::{self, Context, DriverError, Ordinal};
-use super::guest;
 use gmlake_allocators::device::{GRANULE, MemoryInfo};
 use gmlake_core::units::Size;
 
@@ -85,7 +84,7 @@ impl Gpu {
     /// As for [`Self::open`].
     pub fn open_as_guest(index: u32) -> Result<Self, GpuError> {
         load()?;
-        let _back = Entered(guest::current()?.map_or(Before::None, Before::Other));
+        let _back = Entered(driver::current()?.map_or(Before::None, Before::Other));
         Self::open(index)
     }
 
@@ -96,7 +95,7 @@ impl Gpu {
 
     /// Makes the context current on this thread until the answer is dropped, and what was current before again then.
     pub fn enter(&self) -> Result<Entered, DriverError> {
-        let before = guest::current()?;
+        let before = driver::current()?;
         if before == Some(self.shared.context) {
             return Ok(Entered(Before::Same));
         }

@@ -1,32 +1,13 @@
-//! Calls that a guest needs: inside PyTorch the context, the streams and their captures belong to somebody else.
+//! Calls that a guest needs: inside PyTorch the streams and their captures belong to somebody else.
 //!
 //! The rules are those of [`super::driver`]: nothing here owns anything, and the driver checks what it is given.
 #![allow(unsafe_code)]
 
-use std::ffi::c_int;
-use std::ptr;
-
 use cudarc::driver::sys::{self, CUresult};
 
-use super::driver::{Context, DriverError, Ordinal, Stream, check};
+use super::driver::{DriverError, Stream, check};
 
 type Result<T> = std::result::Result<T, DriverError>;
-
-/// The context that is current on this thread; `None` if there is none.
-pub fn current() -> Result<Option<Context>> {
-    let mut context: sys::CUcontext = ptr::null_mut();
-    // SAFETY: writes one pointer to a variable that outlives the call.
-    check("cuCtxGetCurrent", unsafe { sys::cuCtxGetCurrent(&raw mut context) })?;
-    Ok((!context.is_null()).then(|| Context::from_raw(context)))
-}
-
-/// Whether a GPU can read and write another one's memory.
-pub fn can_access_peer(from: Ordinal, memory_of: Ordinal) -> Result<bool> {
-    let mut answer: c_int = 0;
-    // SAFETY: writes one int to a variable that outlives the call.
-    let code = unsafe { sys::cuDeviceCanAccessPeer(&raw mut answer, from, memory_of) };
-    check("cuDeviceCanAccessPeer", code).map(|()| answer != 0)
-}
 
 /// Whether what is queued on the stream with this handle is being captured into a graph. The driver cannot say so of
 /// the default stream while another one is captured: that one is not.

@@ -22,7 +22,7 @@ use super::json::Each;
 use super::json_reader::explain;
 use super::options::LoadOptions;
 use super::torch::{RawAction, RawEntry, Snapshot};
-use super::{Action, Entry, Position, Records, Result, TraceError};
+use super::{Action, Position, Records, Result, TraceError};
 use gmlake_core::reader_error;
 use gmlake_core::units::Bytes;
 
@@ -70,15 +70,8 @@ impl Moment {
             (false, true) => RawAction::Known(Action::Alloc),
             (false, false) => RawAction::Free,
         };
-        RawEntry {
-            addr: self.addr,
-            size: self.bytes.unsigned_abs(),
-            time_us: self.ts as u64,
-            stack: Entry::NO_STACK,
-            stream: 0,
-            pool: 0,
-            action,
-        }
+        let (addr, size, time_us) = (self.addr, self.bytes.unsigned_abs(), self.ts as u64);
+        RawEntry { addr, size, time_us, action, ..RawEntry::default() }
     }
 }
 

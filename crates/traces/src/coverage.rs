@@ -111,32 +111,18 @@ impl Gap {
             Self::StartedLate { .. } => CoverageKind::StartedLate,
             Self::OutOfMemory { .. } => CoverageKind::OutOfMemory,
             Self::TailOnly { .. } => CoverageKind::TailOnly,
-            Self::MidStep { .. }
-            | Self::Growing
-            | Self::HistoryStopped
-            | Self::EntriesMissing { .. }
-            | Self::Exported
-            | Self::RanksMissing { .. }
-            | Self::CutOff { .. } => CoverageKind::Partial,
             Self::StateOnly => CoverageKind::StateOnly,
+            _ => CoverageKind::Partial,
         }
     }
 
     /// Whether it hides how the job began.
     const fn hides_beginning(&self) -> bool {
-        match self {
-            Self::StartedLate { .. }
-            | Self::TailOnly { .. }
-            | Self::EntriesMissing { .. }
-            | Self::Exported
-            | Self::StateOnly => true,
-            Self::OutOfMemory { .. }
-            | Self::MidStep { .. }
-            | Self::Growing
-            | Self::HistoryStopped
-            | Self::RanksMissing { .. }
-            | Self::CutOff { .. } => false,
-        }
+        use Gap::{EntriesMissing, Exported, StartedLate, StateOnly, TailOnly};
+        matches!(
+            self,
+            StartedLate { .. } | TailOnly { .. } | EntriesMissing { .. } | Exported | StateOnly
+        )
     }
 
     /// How to record what is missing, as an imperative.

@@ -17,9 +17,8 @@ use super::csv;
 use super::error::excerpt;
 use super::options::LoadOptions;
 use super::torch::{RawAction, RawEntry, Snapshot};
-use super::{Action, Entry, Position, Records, Result, Trace, TraceError};
+use super::{Action, Position, Records, Result, Trace, TraceError};
 use super::{Lifetime, lifetimes};
-use super::{Warning, WarningKind};
 use gmlake_core::units::Bytes;
 
 /// Writes when each allocation of a trace lives, and how large it is. Those that are never freed live to the end.
@@ -78,10 +77,7 @@ pub(super) fn read(bytes: &[u8], options: &LoadOptions, room: Bytes) -> Result<V
         snapshot.entry(0, &raw)?;
     }
     let mut records = snapshot.finish()?;
-    if let (Some(first), Some(unknown)) = (records.first_mut(), columns.unknown.first()) {
-        let (kind, count) = (WarningKind::UnknownColumn, columns.unknown.len() as u64);
-        first.warnings.push(Warning { kind, count, first: format!("\"{unknown}\"") });
-    }
+    csv::warn_of(&columns.unknown, &mut records);
     Ok(records)
 }
 
@@ -150,7 +146,6 @@ fn events(rows: &[Row]) -> impl Iterator<Item = RawEntry> + '_ {
     order.into_iter().map(|(_, is_request, number)| {
         let action = if is_request { RawAction::Known(Action::Alloc) } else { RawAction::Free };
         let Row { addr, size, .. } = rows[number];
-        let stack = Entry::NO_STACK;
-        RawEntry { addr, size, time_us: 0, stack, stream: 0, pool: 0, action }
+        RawEntry { addr, size, action, ..RawEntry::default() }
     })
 }

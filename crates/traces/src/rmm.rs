@@ -16,7 +16,7 @@ use super::error::excerpt;
 use super::json::BYTE_ORDER_MARK;
 use super::options::LoadOptions;
 use super::torch::{RawAction, RawEntry, Snapshot};
-use super::{Action, Entry, Position, Records, Result, TraceError};
+use super::{Action, Position, Records, Result, TraceError};
 use gmlake_core::units::Bytes;
 
 const COLUMNS: [&str; 6] = ["thread", "time", "action", "pointer", "size", "stream"];
@@ -110,8 +110,7 @@ impl Log {
         }
         let stream = self.snapshot.numbers.stream(stream).map_err(|error| error.problem)?;
         let addr = if action == RawAction::Known(Action::Oom) { 0 } else { pointer };
-        let stack = Entry::NO_STACK;
-        let raw = RawEntry { addr, size, time_us, stack, stream, pool: 0, action };
+        let raw = RawEntry { addr, size, time_us, stream, action, ..RawEntry::default() };
         self.snapshot.entry(0, &raw).map_err(|error| error.problem)
     }
 

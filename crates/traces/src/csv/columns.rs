@@ -4,7 +4,7 @@ use ::csv::StringRecord;
 
 use super::{BYTE_ORDER_MARK, REMEDY};
 use crate::error::excerpt;
-use crate::{Position, Result, TraceError};
+use crate::{Position, Records, Result, TraceError, Warning, WarningKind};
 
 /// Characters that separate the cells of a row in somebody's tables.
 const SEPARATORS: [u8; 3] = [b',', b';', b'\t'];
@@ -77,6 +77,14 @@ impl Columns {
             is_by_hand,
             unknown,
         })
+    }
+}
+
+/// Warns of columns that we do not know.
+pub(crate) fn warn_of(unknown: &[String], records: &mut [Records]) {
+    if let (Some(records), Some(name)) = (records.first_mut(), unknown.first()) {
+        let (kind, count) = (WarningKind::UnknownColumn, unknown.len() as u64);
+        records.warnings.push(Warning { kind, count, first: format!("\"{name}\"") });
     }
 }
 

@@ -38,7 +38,7 @@ use super::options::LoadOptions;
 use super::torch::Snapshot;
 use super::{Position, Records, Result, TraceError};
 use columns::{Columns, is_ours};
-pub(super) use columns::{names, number, separator};
+pub(super) use columns::{names, number, separator, warn_of};
 use gmlake_core::units::Bytes;
 use sheet::Sheet;
 

@@ -3,10 +3,10 @@
 use ::csv::StringRecord;
 use rustc_hash::FxHashMap;
 
-use super::columns::{Columns, number, pool_id};
+use super::columns::{Columns, number, pool_id, warn_of};
 use super::facts::{Fact, Facts};
 use crate::torch::{RawAction, RawEntry, Snapshot};
-use crate::{Action, Entry, Records, Result, Warning, WarningKind};
+use crate::{Action, Entry, Records, Result};
 use gmlake_core::units::parse_size;
 
 /// A file half read.
@@ -83,11 +83,8 @@ impl Sheet {
         let mut records = self.snapshot.finish()?;
         if let Some(first) = records.first_mut() {
             first.trims = self.trims;
-            if let Some(name) = self.columns.unknown.first() {
-                let (kind, count) = (WarningKind::UnknownColumn, self.columns.unknown.len() as u64);
-                first.warnings.push(Warning { kind, count, first: format!("\"{name}\"") });
-            }
         }
+        warn_of(&self.columns.unknown, &mut records);
         Ok(records)
     }
 

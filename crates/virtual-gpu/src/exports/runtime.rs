@@ -61,45 +61,42 @@ pub fn device_of(at: u64) -> Option<usize> {
     gpu().memories.iter().position(|memory| memory.range_of(at).is_some())
 }
 
+/// Errors, with their names and in words.
+const ERRORS: [(Code, &CStr, &CStr); 11] = [
+    (SUCCESS, c"cudaSuccess", c"no error"),
+    (INVALID_VALUE, c"cudaErrorInvalidValue", c"invalid argument"),
+    (OUT_OF_MEMORY, c"cudaErrorMemoryAllocation", c"out of memory"),
+    (NO_DEVICE, c"cudaErrorNoDevice", c"no CUDA-capable device is detected"),
+    (INVALID_DEVICE, c"cudaErrorInvalidDevice", c"invalid device ordinal"),
+    (NOT_FOUND, c"cudaErrorSymbolNotFound", c"named symbol not found"),
+    (state::NOT_READY, c"cudaErrorNotReady", c"device not ready"),
+    (
+        state::NO_KERNEL_IMAGE,
+        c"cudaErrorNoKernelImageForDevice",
+        c"no kernel image is available for execution on the device",
+    ),
+    // Libraries above find these by themselves.
+    (98, c"cudaErrorInvalidDeviceFunction", c"invalid device function (error 98)"),
+    (700, c"cudaErrorIllegalAddress", c"an illegal memory access was encountered (error 700)"),
+    (719, c"cudaErrorLaunchFailure", c"unspecified launch failure (error 719)"),
+];
+
 /// An error in words.
 pub fn words(code: Code) -> *const c_char {
-    let text: &CStr = match code {
-        SUCCESS => c"no error",
-        INVALID_VALUE => c"invalid argument",
-        OUT_OF_MEMORY => c"out of memory",
-        NO_DEVICE => c"no CUDA-capable device is detected",
-        INVALID_DEVICE => c"invalid device ordinal",
-        NOT_FOUND => c"named symbol not found",
-        state::NOT_READY => c"device not ready",
-        state::NO_KERNEL_IMAGE => c"no kernel image is available for execution on the device",
-        NOT_SUPPORTED => return state::refusal(),
-        // Libraries above find these by themselves.
-        98 => c"invalid device function (error 98)",
-        700 => c"an illegal memory access was encountered (error 700)",
-        719 => c"unspecified launch failure (error 719)",
-        _ => return state::numbered("CUDA", code),
-    };
-    text.as_ptr()
+    match ERRORS.iter().find(|known| known.0 == code) {
+        Some((.., words)) => words.as_ptr(),
+        None if code == NOT_SUPPORTED => state::refusal(),
+        None => state::numbered("CUDA", code),
+    }
 }
 
 /// An error's name.
 pub fn name(code: Code) -> *const c_char {
-    let text: &CStr = match code {
-        SUCCESS => c"cudaSuccess",
-        INVALID_VALUE => c"cudaErrorInvalidValue",
-        OUT_OF_MEMORY => c"cudaErrorMemoryAllocation",
-        NO_DEVICE => c"cudaErrorNoDevice",
-        INVALID_DEVICE => c"cudaErrorInvalidDevice",
-        NOT_FOUND => c"cudaErrorSymbolNotFound",
-        state::NOT_READY => c"cudaErrorNotReady",
-        state::NO_KERNEL_IMAGE => c"cudaErrorNoKernelImageForDevice",
-        NOT_SUPPORTED => c"cudaErrorNotSupported",
-        98 => c"cudaErrorInvalidDeviceFunction",
-        700 => c"cudaErrorIllegalAddress",
-        719 => c"cudaErrorLaunchFailure",
-        _ => c"cudaErrorUnknown",
-    };
-    text.as_ptr()
+    match ERRORS.iter().find(|known| known.0 == code) {
+        Some((_, name, _)) => name.as_ptr(),
+        None if code == NOT_SUPPORTED => c"cudaErrorNotSupported".as_ptr(),
+        None => c"cudaErrorUnknown".as_ptr(),
+    }
 }
 
 /// Finds a function of the driver by its name.
