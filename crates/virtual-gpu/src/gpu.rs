@@ -12,7 +12,9 @@ use super::visible::visible;
 use super::workspace::{
     Asked, Basis, CONVOLUTIONS, Guess, Guesses, Layer, Question, Subject, Versions, Workspaces,
 };
-use super::{Addresses, Completion, Graphs, HostPace, Known, Memory, Properties, Timeline, Work};
+use super::{
+    Addresses, Completion, Graphs, HostPace, Known, Memory, MemoryError, Properties, Timeline, Work,
+};
 use gmlake_core::beside::{self, Beside, Uses};
 use gmlake_core::units::Bytes;
 
@@ -164,6 +166,39 @@ impl VirtualGpu {
         self.visible_devices = variable;
         self.memories = self.visible.iter().map(|_| Memory::new(self.conf.card.memory)).collect();
         self.count(&[("gpu", self.visible.len().saturating_sub(1) as u64)]);
+    }
+
+    /// `cudaMalloc` on a device.
+    pub fn malloc(&mut self, device: usize, bytes: Bytes) -> Result<u64, MemoryError> {
+        self.memories[device].malloc(&mut self.space, bytes)
+    }
+
+    /// `cudaFree`, of whichever device: the size that was freed. The GPU is waited for, as the driver does.
+    pub fn free(&mut self, at: u64) -> Option<Bytes> {
+        self.timeline.wait_for_all();
+        self.memories.iter_mut().find_map(|memory| memory.free(&mut self.space, at).ok())
+    }
+
+    /// `cuMemAddressReserve` on a device.
+    pub fn reserve(&mut self, device: usize, bytes: Bytes) -> Result<u64, MemoryError> {
+        self.memories[device].reserve(&mut self.space, bytes)
+    }
+
+    /// `cuMemAddressFree`, of whichever device.
+    pub fn unreserve(&mut self, at: u64, bytes: Bytes) -> Result<(), MemoryError> {
+        let found = self.memories.iter_mut().find(|memory| memory.range_of(at).is_some());
+        found.ok_or(MemoryError::Invalid)?.unreserve(&mut self.space, at, bytes)
+    }
+
+    /// `cuMemUnmap`, on whichever device.
+    pub fn unmap(&mut self, at: u64, bytes: Bytes) -> Result<(), MemoryError> {
+        let found = self.memories.iter_mut().find(|memory| memory.range_of(at).is_some());
+        found.ok_or(MemoryError::Invalid)?.unmap(at, bytes)
+    }
+
+    /// The beginning and the size of what an address lies in, on whichever device.
+    pub fn range_of(&self, at: u64) -> Option<(u64, Bytes)> {
+        self.memories.iter().find_map(|memory| memory.range_of(at))
     }
 
     /// A name for a stream, an event or another object that has no contents.

@@ -58,15 +58,14 @@ fn exports() -> impl Iterator<Item = String> {
     entries.map(|entry| fs::read_to_string(entry.expect("an entry").path()).expect("a source"))
 }
 
-/// The names of functions, as written and in lists that macros take, read from their texts: the library itself need not
-/// be built for a test.
+/// The names of functions, in lists that macros take, read from their texts: the library itself need not be built for
+/// a test.
 fn names() -> Vec<String> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let mut names = Vec::new();
     for text in exports() {
         let mut list = "";
         for line in text.lines().map(|line| line.split("//").next().unwrap_or_default()) {
-            let written = line.split_once("extern \"C\" fn ");
             if let Some((name, begun)) = line.split_once("! {")
                 && list.is_empty()
                 && name.chars().all(is_part)
@@ -81,8 +80,6 @@ fn names() -> Vec<String> {
                 names.extend(line.map(|(name, _)| name.to_owned()));
             } else if !list.is_empty() {
                 names.extend(line.split(|c| !is_part(c)).map(str::to_owned));
-            } else if let Some((_, written)) = written {
-                names.extend(written.split('(').next().map(str::to_owned));
             }
         }
     }
@@ -99,23 +96,6 @@ fn no_function_is_there_twice() {
     let mut seen = BTreeSet::new();
     let twice: Vec<_> = names().into_iter().filter(|name| !seen.insert(name.clone())).collect();
     assert!(twice.is_empty(), "{twice:?}");
-}
-
-/// Without its attribute, a function has another name in the library.
-#[test]
-fn every_function_that_is_written_has_its_name_in_the_library() {
-    for text in exports() {
-        let mut before = "";
-        for line in text.lines().map(str::trim) {
-            if let Some((_, name)) = line.split_once("extern \"C\" fn ")
-                && line.starts_with("pub ")
-                && is_of_cuda(name)
-            {
-                assert_eq!(before, "#[unsafe(no_mangle)]", "{name}");
-            }
-            before = line;
-        }
-    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::{Parcel, Post};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::exports::objects::Objects;
-use crate::exports::state::{self, gpu, put};
+use crate::exports::state::{self, gpu, list, put};
 
 /// `ncclResult_t`
 pub type Result_ = c_int;
@@ -47,21 +47,12 @@ pub fn with<R>(handle: *mut c_void, use_it: impl FnOnce(&mut Communicator) -> R)
     COMMUNICATORS.change(handle, use_it)
 }
 
-/// # Safety
-/// `to` can be written to.
-unsafe fn add(
-    to: *mut *mut c_void,
-    name: String,
-    rank: usize,
-    world: usize,
-    is_whole: bool,
-) -> Result_ {
+/// A new communicator, which takes memory.
+fn new(name: String, rank: usize, world: usize, is_whole: bool) -> Communicator {
     gpu().count_once("nccl");
     gpu().count_once("stream"); // NCCL works on streams of its own, whatever PyTorch's is
     gpu().count(&[(if world == 1 { "communicator_of_one" } else { "communicator" }, 1)]);
-    let new = Communicator { name, rank, world, is_whole, ..Communicator::default() };
-    // SAFETY: as the caller promises.
-    unsafe { COMMUNICATORS.create(to, new) }
+    Communicator { name, rank, world, is_whole, ..Communicator::default() }
 }
 
 /// How many ranks a communicator has.
@@ -76,47 +67,6 @@ pub fn post() -> Post {
 
 fn hexadecimal(id: &UniqueId) -> String {
     id.0[..16].iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The ranks that bring the same colour, in the order of their keys. A rank that runs alone does not know how many.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ncclCommSplit(
-    parent: *mut c_void,
-    color: c_int,
-    key: c_int,
-    to: *mut *mut c_void,
-    _config: *const c_void,
-) -> Result_ {
-    let mine = Parcel { bytes: [color.to_ne_bytes(), key.to_ne_bytes()].concat(), is_known: true };
-    let Some((name, rank, all)) = exchange(parent, &mine) else { return SYSTEM_ERROR };
-    let splits = with(parent, |parent| {
-        parent.splits += 1;
-        parent.splits
-    });
-    if color < 0 {
-        // SAFETY: the caller hands over a place for the communicator.
-        return unsafe { put(to, std::ptr::null_mut()) };
-    }
-    let name = format!("{name}-{}c{color}", splits.unwrap_or(0));
-    if post().is_alone() {
-        // SAFETY: the same promise.
-        return unsafe { add(to, name, key.max(0) as usize, world_of(parent), false) };
-    }
-    let pair = |parcel: &Parcel| {
-        let part = |at: usize| parcel.bytes[at..at + 4].try_into().map_or(0, c_int::from_ne_bytes);
-        (part(0), part(4))
-    };
-    let mut members: Vec<(c_int, usize)> = all
-        .iter()
-        .enumerate()
-        .map(|(rank, parcel)| (pair(parcel), rank))
-        .filter(|((its_color, _), _)| *its_color == color)
-        .map(|((_, key), rank)| (key, rank))
-        .collect();
-    members.sort_unstable();
-    let place = members.iter().position(|&(_, member)| member == rank).unwrap_or(0);
-    // SAFETY: the same promise.
-    unsafe { add(to, name, place, members.len(), true) }
 }
 
 static MESSAGE: Mutex<Option<std::ffi::CString>> = Mutex::new(None);
@@ -162,6 +112,41 @@ pub fn exchange(on: *mut c_void, mine: &Parcel) -> Option<(String, usize, Vec<Pa
 }
 
 skins! {
+    /// The ranks that bring the same colour, in the order of their keys. A rank that runs alone does not know how many.
+    ncclCommSplit(
+        parent: *mut c_void, color: c_int, key: c_int, to: *mut *mut c_void, _config: *const c_void
+    ) = {
+        let bytes = [color.to_ne_bytes(), key.to_ne_bytes()].concat();
+        let mine = Parcel { bytes, is_known: true };
+        let Some((name, rank, all)) = exchange(parent, &mine) else { return SYSTEM_ERROR };
+        let splits = with(parent, |parent| {
+            parent.splits += 1;
+            parent.splits
+        });
+        if color < 0 {
+            return put(to, std::ptr::null_mut());
+        }
+        let name = format!("{name}-{}c{color}", splits.unwrap_or(0));
+        if post().is_alone() {
+            let alone = new(name, key.max(0) as usize, world_of(parent), false);
+            return COMMUNICATORS.create(to, alone);
+        }
+        let pair = |parcel: &Parcel| {
+            let number = |at: usize| parcel.bytes[at..at + 4].try_into();
+            let [color, key] = [0, 4].map(|at| number(at).map_or(0, c_int::from_ne_bytes));
+            (color, key)
+        };
+        let mut members: Vec<(c_int, usize)> = all
+            .iter()
+            .enumerate()
+            .map(|(rank, parcel)| (pair(parcel), rank))
+            .filter(|((its_color, _), _)| *its_color == color)
+            .map(|((_, key), rank)| (key, rank))
+            .collect();
+        members.sort_unstable();
+        let place = members.iter().position(|&(_, member)| member == rank).unwrap_or(0);
+        COMMUNICATORS.create(to, new(name, place, members.len(), true))
+    };
     /// An id that no other call on this machine gives: the process, the time and a counter.
     ncclGetUniqueId(to: *mut UniqueId) = {
         static COUNTER: AtomicU64 = AtomicU64::new(0);
@@ -177,7 +162,8 @@ skins! {
         let mut id = UniqueId([0; 128]);
         ncclGetUniqueId(&raw mut id);
         for rank in 0..world as usize {
-            add(to.add(rank), hexadecimal(&id), rank, world as usize, false);
+            let one = new(hexadecimal(&id), rank, world as usize, false);
+            COMMUNICATORS.create(to.add(rank), one);
         }
         SUCCESS
     };
@@ -186,7 +172,7 @@ skins! {
         parent: *mut c_void, excluded: *const c_int, count: c_int, to: *mut *mut c_void,
         _config: *const c_void, _flags: c_int
     ) = {
-        let excluded = std::slice::from_raw_parts(excluded, count.max(0) as usize);
+        let excluded = list(excluded, count);
         let found = with(parent, |parent| {
             parent.splits += 1;
             let lower = excluded.iter().filter(|&&rank| (rank as usize) < parent.rank).count();
@@ -195,7 +181,7 @@ skins! {
             (name, parent.rank - lower, world, parent.is_whole)
         });
         let Some((name, rank, world, is_whole)) = found else { return INVALID_ARGUMENT };
-        add(to, name, rank, world, is_whole)
+        COMMUNICATORS.create(to, new(name, rank, world, is_whole))
     };
     ncclGetErrorString(code: Result_) -> *const c_char = {
         let text: &CStr = match code {
@@ -213,7 +199,7 @@ skins! {
     };
     ncclCommDestroy(of: *mut c_void) = { COMMUNICATORS.forget(of); SUCCESS };
     ncclCommInitRank(to: *mut *mut c_void, world: c_int, id: UniqueId, rank: c_int) =
-        add(to, hexadecimal(&id), rank as usize, world as usize, true);
+        COMMUNICATORS.create(to, new(hexadecimal(&id), rank as usize, world as usize, true));
     ncclCommInitRankConfig(
         to: *mut *mut c_void, world: c_int, id: UniqueId, rank: c_int, _config: *const c_void
     ) = ncclCommInitRank(to, world, id, rank);

@@ -59,29 +59,27 @@ memsets! {
     cuMemsetD32Async(u32, 4, on: Stream);
 }
 
-/// `CU_POINTER_ATTRIBUTE_*` that PyTorch and Triton ask for.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuPointerGetAttribute(to: *mut c_void, attribute: c_int, at: u64) -> Code {
-    const CONTEXT: c_int = 1;
-    const MEMORY_TYPE: c_int = 2;
-    const DEVICE_POINTER: c_int = 3;
-    const HOST_POINTER: c_int = 4;
-    const IS_MANAGED: c_int = 8;
-    const DEVICE: c_int = 9;
-    const RANGE_START: c_int = 11;
-    const RANGE_SIZE: c_int = 12;
-    /// `CU_MEMORYTYPE_HOST` and `CU_MEMORYTYPE_DEVICE`
-    const HOST_TYPE: c_int = 1;
-    const DEVICE_TYPE: c_int = 2;
-    let host_kind = host::kind_of(at);
-    let (device, kind) = match runtime::device_of(at) {
-        Some(device) => (device as c_int, DEVICE_TYPE),
-        None if host_kind.is_some() => (state::device(), HOST_TYPE),
-        None => return state::INVALID_VALUE,
-    };
-    let range = gpu().memories.iter().find_map(|memory| memory.range_of(at));
-    // SAFETY: the caller hands over a place as large as the attribute.
-    unsafe {
+skins! {
+    /// `CU_POINTER_ATTRIBUTE_*` that PyTorch and Triton ask for.
+    cuPointerGetAttribute(to: *mut c_void, attribute: c_int, at: u64) = {
+        const CONTEXT: c_int = 1;
+        const MEMORY_TYPE: c_int = 2;
+        const DEVICE_POINTER: c_int = 3;
+        const HOST_POINTER: c_int = 4;
+        const IS_MANAGED: c_int = 8;
+        const DEVICE: c_int = 9;
+        const RANGE_START: c_int = 11;
+        const RANGE_SIZE: c_int = 12;
+        /// `CU_MEMORYTYPE_HOST` and `CU_MEMORYTYPE_DEVICE`
+        const HOST_TYPE: c_int = 1;
+        const DEVICE_TYPE: c_int = 2;
+        let host_kind = host::kind_of(at);
+        let (device, kind) = match runtime::device_of(at) {
+            Some(device) => (device as c_int, DEVICE_TYPE),
+            None if host_kind.is_some() => (state::device(), HOST_TYPE),
+            None => return state::INVALID_VALUE,
+        };
+        let range = gpu().range_of(at);
         match attribute {
             CONTEXT => put(to.cast(), context(device)),
             MEMORY_TYPE => put(to.cast(), kind),
@@ -95,10 +93,7 @@ pub unsafe extern "C" fn cuPointerGetAttribute(to: *mut c_void, attribute: c_int
             RANGE_SIZE => put(to.cast(), range.map_or(0, |(_, bytes)| bytes)),
             _ => put(to.cast::<c_int>(), 0),
         }
-    }
-}
-
-skins! {
+    };
     cuGetProcAddress_v2(
         symbol: *const c_char, to: *mut *const c_void, _version: c_int, _flags: u64,
         status: *mut c_int
@@ -112,20 +107,11 @@ skins! {
     };
     cuMemAddressReserve(to: *mut u64, bytes: usize, _alignment: usize, _wish: u64, _flags: u64) = {
         let Ok(device) = state::current() else { return NO_DEVICE };
-        let mut gpu = gpu();
-        let gpu = &mut *gpu;
-        let reserved = gpu.memories[device].reserve(&mut gpu.space, bytes as u64);
+        let reserved = gpu().reserve(device, bytes as u64);
         reserved.map_or_else(code, |at| put(to, at))
     };
-    cuMemAddressFree(at: u64, bytes: usize) = {
-        let mut gpu = gpu();
-        let gpu = &mut *gpu;
-        let found = gpu.memories.iter_mut().find(|memory| memory.range_of(at).is_some());
-        match found.map(|memory| memory.unreserve(&mut gpu.space, at, bytes as u64)) {
-            Some(Ok(())) => SUCCESS,
-            _ => state::INVALID_VALUE,
-        }
-    };
+    cuMemAddressFree(at: u64, bytes: usize) =
+        gpu().unreserve(at, bytes as u64).map_or_else(code, |()| SUCCESS);
     cuMemCreate(to: *mut u64, bytes: usize, wanted: *const AllocationProperties, _flags: u64) = {
         let device = (*wanted).device;
         let Some(index) = devices::device_index(device) else { return INVALID_DEVICE };
@@ -133,23 +119,15 @@ skins! {
         created.map_or_else(code, |handle| put(to, handle * DEVICES + index as u64))
     };
     cuMemUnmap(at: u64, bytes: usize) = {
-        let unmapped = {
-            let mut gpu = gpu();
-            let found = gpu.memories.iter_mut().find(|memory| memory.range_of(at).is_some());
-            found.map(|memory| memory.unmap(at, bytes as u64))
-        };
-        match unmapped {
-            Some(Ok(())) => {
-                state::discard(at, bytes as u64);
-                SUCCESS
-            }
-            _ => state::INVALID_VALUE,
-        }
+        let unmapped = gpu().unmap(at, bytes as u64);
+        unmapped.map_or_else(code, |()| {
+            state::discard(at, bytes as u64);
+            SUCCESS
+        })
     };
     /// The first address and the size of the allocation that an address lies in.
     cuMemGetAddressRange_v2(to: *mut u64, bytes: *mut usize, at: u64) = {
-        let found = gpu().memories.iter().find_map(|memory| memory.range_of(at));
-        let Some((base, size)) = found else { return NOT_FOUND };
+        let Some((base, size)) = gpu().range_of(at) else { return NOT_FOUND };
         if !to.is_null() {
             to.write(base);
         }

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use crate::workspace::{Fourier, Guess, Question, Subject, joined};
 
 use crate::exports::objects::Objects;
-use crate::exports::state::{self, gpu, pointer, put};
+use crate::exports::state::{self, gpu, list, pointer, put};
 
 /// The line of each plan, by its number.
 static PLANS: Objects<String> = Objects::new();
@@ -27,60 +27,39 @@ fn precision(kind: c_int) -> (bool, u64) {
     (matches!(kind, 0..=2 | 14), complex)
 }
 
-/// # Safety
-/// `from` is null or has `count` numbers.
-unsafe fn list<'a>(from: *const i64, count: usize) -> &'a [i64] {
-    // SAFETY: as the caller promises.
-    if from.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(from, count) } }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cufftXtMakePlanMany(
-    plan: c_int,
-    rank: c_int,
-    sizes: *const i64,
-    input_sizes: *const i64,
-    input_stride: i64,
-    input_distance: i64,
-    input: c_int,
-    output_sizes: *const i64,
-    output_stride: i64,
-    output_distance: i64,
-    output: c_int,
-    batch: i64,
-    to: *mut usize,
-    execution: c_int,
-) -> c_int {
-    if sizes.is_null() || rank < 1 {
-        return INVALID_VALUE;
-    }
-    // SAFETY: the caller hands over `rank` sizes, and of what they lie in as many or null.
-    let [sizes, inside, outside] =
-        [sizes, input_sizes, output_sizes].map(|from| unsafe { list(from, rank as usize) });
-    let (real_input, complex) = precision(input);
-    let transform = Fourier {
-        sizes: sizes.iter().map(|&size| size.max(0) as u64).collect(),
-        batch: batch.max(0) as u64,
-        real: real_input || precision(output).0,
-        complex,
-    };
-    let bytes = transform.workspace();
-    let (ends, chances) = transform.spread(bytes);
-    let guess = Guess { what: "Fourier transforms", bytes, ends, chances };
-    let line = Question::Fourier.line(format_args!(
-        "sizes={} input={}/{input_stride}/{input_distance}/{input} \
-         output={}/{output_stride}/{output_distance}/{output} batch={batch} execution={execution}",
-        joined(sizes),
-        joined(inside),
-        joined(outside),
-    ));
-    PLANS.set(place(plan), line.clone());
-    let bytes = state::workspace(Subject::Line(line), guess);
-    // SAFETY: the caller hands over a place for the size.
-    unsafe { put(to, bytes as usize) }
-}
-
 skins! {
+    cufftXtMakePlanMany(
+        plan: c_int, rank: c_int, sizes: *const i64, input_sizes: *const i64, input_stride: i64,
+        input_distance: i64, input: c_int, output_sizes: *const i64, output_stride: i64,
+        output_distance: i64, output: c_int, batch: i64, to: *mut usize, execution: c_int
+    ) = {
+        if sizes.is_null() || rank < 1 {
+            return INVALID_VALUE;
+        }
+        let [sizes, inside, outside] =
+            [sizes, input_sizes, output_sizes].map(|from| list(from, rank));
+        let (real_input, complex) = precision(input);
+        let transform = Fourier {
+            sizes: sizes.iter().map(|&size| size.max(0) as u64).collect(),
+            batch: batch.max(0) as u64,
+            real: real_input || precision(output).0,
+            complex,
+        };
+        let bytes = transform.workspace();
+        let (ends, chances) = transform.spread(bytes);
+        let guess = Guess { what: "Fourier transforms", bytes, ends, chances };
+        let line = Question::Fourier.line(format_args!(
+            "sizes={} input={}/{input_stride}/{input_distance}/{input} \
+             output={}/{output_stride}/{output_distance}/{output} \
+             batch={batch} execution={execution}",
+            joined(sizes),
+            joined(inside),
+            joined(outside),
+        ));
+        PLANS.set(place(plan), line.clone());
+        let bytes = state::workspace(Subject::Line(line), guess);
+        put(to, bytes as usize)
+    };
     cufftCreate(to: *mut c_int) = {
         gpu().count_once("cufftCreate");
         put(to, (gpu().object() & 0x7FFF_FFFF) as c_int)

@@ -10,7 +10,7 @@ use crate::{ALIGNED, Precision, Work};
 
 use crate::exports::dnn;
 use crate::exports::objects::Objects;
-use crate::exports::state::{self, number, pointer, put};
+use crate::exports::state::{self, list, number, pointer, put};
 use crate::exports::tensors::{BAD_PARAMETER, SUCCESS, Status, TENSORS, Tensor, element};
 
 /// A network as it was described. Its tokens and batch are not known before data is.
@@ -44,65 +44,6 @@ const PACKED: c_int = 1;
 
 fn size(number: c_int) -> u64 {
     number.max(0) as u64
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnSetRNNDescriptor_v8(
-    of: *mut c_void,
-    algorithm: c_int,
-    mode: c_int,
-    bias: c_int,
-    direction: c_int,
-    input_mode: c_int,
-    kind: c_int,
-    precision: c_int,
-    math: c_int,
-    input: c_int,
-    hidden: c_int,
-    output: c_int,
-    layers: c_int,
-    dropout: *mut c_void,
-    flags: u32,
-) -> Status {
-    let cell = match mode {
-        0 | 1 => Cell::Plain,
-        2 => Cell::Lstm,
-        3 => Cell::Gru,
-        _ => return BAD_PARAMETER,
-    };
-    let network = Recurrent {
-        cell,
-        layers: size(layers),
-        both_ways: direction == 1,
-        input: size(input),
-        hidden: size(hidden),
-        output: size(output),
-        tokens: 0,
-        batch: 0,
-        steps: 0,
-        packed: false,
-        dropout: DROPOUTS.get(dropout).is_some_and(|share| share > 0.0),
-        element: element(kind),
-    };
-    let settings = [
-        ("algorithm", algorithm),
-        ("mode", mode),
-        ("bias", bias),
-        ("direction", direction),
-        ("input_mode", input_mode),
-        ("type", kind),
-        ("precision", precision),
-        ("math", math),
-        ("input", input),
-        ("hidden", hidden),
-        ("output", output),
-        ("layers", layers),
-        ("dropout", network.dropout.into()),
-        ("flags", flags as c_int),
-    ];
-    let described = Pairs(&settings.map(|(name, value)| (name, value.into()))).to_string();
-    NETWORKS.set(of, Network { network, kind, described, asked: None });
-    SUCCESS
 }
 
 /// A network that runs on data.
@@ -158,6 +99,51 @@ fn run(handle: *mut c_void, of: *mut c_void, data: *mut c_void) -> Status {
 }
 
 skins! {
+    cudnnSetRNNDescriptor_v8(
+        of: *mut c_void, algorithm: c_int, mode: c_int, bias: c_int, direction: c_int,
+        input_mode: c_int, kind: c_int, precision: c_int, math: c_int, input: c_int, hidden: c_int,
+        output: c_int, layers: c_int, dropout: *mut c_void, flags: u32
+    ) = {
+        let cell = match mode {
+            0 | 1 => Cell::Plain,
+            2 => Cell::Lstm,
+            3 => Cell::Gru,
+            _ => return BAD_PARAMETER,
+        };
+        let network = Recurrent {
+            cell,
+            layers: size(layers),
+            both_ways: direction == 1,
+            input: size(input),
+            hidden: size(hidden),
+            output: size(output),
+            tokens: 0,
+            batch: 0,
+            steps: 0,
+            packed: false,
+            dropout: DROPOUTS.get(dropout).is_some_and(|share| share > 0.0),
+            element: element(kind),
+        };
+        let settings = [
+            ("algorithm", algorithm),
+            ("mode", mode),
+            ("bias", bias),
+            ("direction", direction),
+            ("input_mode", input_mode),
+            ("type", kind),
+            ("precision", precision),
+            ("math", math),
+            ("input", input),
+            ("hidden", hidden),
+            ("output", output),
+            ("layers", layers),
+            ("dropout", network.dropout.into()),
+            ("flags", flags as c_int),
+        ];
+        let described = Pairs(&settings.map(|(name, value)| (name, value.into()))).to_string();
+        NETWORKS.set(of, Network { network, kind, described, asked: None });
+        SUCCESS
+    };
     /// Sequences may be shorter than the longest: what they have together counts.
     cudnnSetRNNDataDescriptor(
         of: *mut c_void, _kind: c_int, layout: c_int, steps: c_int, batch: c_int, _features: c_int,
@@ -165,8 +151,7 @@ skins! {
     ) = {
         let mut tokens = size(steps) * size(batch);
         if !lengths.is_null() {
-            let lengths = std::slice::from_raw_parts(lengths, size(batch) as usize);
-            tokens = lengths.iter().map(|&length| size(length)).sum();
+            tokens = list(lengths, batch).iter().map(|&length| size(length)).sum();
         }
         let (count, longest, is_packed) = (size(batch), size(steps), layout == PACKED);
         DATA.set(of, Sequences { count, longest, tokens, is_packed });

@@ -23,20 +23,12 @@ pub fn code(error: MemoryError) -> Code {
 /// Takes memory of this thread's device.
 pub fn malloc(bytes: usize) -> Result<u64, Code> {
     let device = state::current()?;
-    let mut gpu = gpu();
-    let gpu = &mut *gpu;
-    gpu.memories[device].malloc(&mut gpu.space, bytes as u64).map_err(code)
+    gpu().malloc(device, bytes as u64).map_err(code)
 }
 
-/// Gives memory back, of whichever device. The GPU is waited for, as the driver does.
+/// Gives memory back, of whichever device.
 pub fn free(at: u64) -> Code {
-    let freed = {
-        let mut gpu = gpu();
-        let gpu = &mut *gpu;
-        gpu.timeline.wait_for_all();
-        let space = &mut gpu.space;
-        gpu.memories.iter_mut().find_map(|memory| memory.free(space, at).ok())
-    };
+    let freed = gpu().free(at);
     match freed {
         Some(bytes) => {
             state::discard(at, bytes);

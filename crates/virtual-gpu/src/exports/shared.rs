@@ -21,27 +21,22 @@ pub struct MemHandle {
 
 /// The handle of the allocation in which an address lies.
 fn handle_of(at: u64) -> Option<MemHandle> {
-    let (_, bytes) = gpu().memories.iter().find_map(|memory| memory.range_of(at))?;
+    let (_, bytes) = gpu().range_of(at)?;
     Some(MemHandle { mark: MARK, bytes, rest: [0; 6] })
 }
 
 /// Addresses for the memory that a handle names.
 fn open(handle: MemHandle) -> Option<u64> {
     let device = state::current().ok()?;
-    let mut gpu = gpu();
-    let gpu = &mut *gpu;
     let bytes = handle.bytes.checked_next_multiple_of(GRANULE).filter(|_| handle.mark == MARK)?;
-    gpu.memories[device].reserve(&mut gpu.space, bytes).ok()
+    gpu().reserve(device, bytes).ok()
 }
 
 /// Gives the addresses back. False where they are not the beginning of such a range.
 fn close(at: u64) -> bool {
     let mut gpu = gpu();
-    let gpu = &mut *gpu;
-    gpu.memories.iter_mut().any(|memory| {
-        let found = memory.range_of(at).filter(|&(base, _)| base == at);
-        found.is_some_and(|(base, bytes)| memory.unreserve(&mut gpu.space, base, bytes).is_ok())
-    })
+    let found = gpu.range_of(at).filter(|&(base, _)| base == at);
+    found.is_some_and(|(base, bytes)| gpu.unreserve(base, bytes).is_ok())
 }
 
 skins! {

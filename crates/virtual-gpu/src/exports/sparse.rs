@@ -48,13 +48,11 @@ fn int(value: c_int) -> u64 {
     i64::from(value) as u64
 }
 
-/// # Safety
-/// `to` can be written to.
-unsafe fn create(to: *mut *mut c_void, sizes: [i64; 3], format: &str, kinds: &[c_int]) -> Status {
+/// A sparse matrix, and what it is called.
+fn matrix(sizes: [i64; 3], format: &str, kinds: &[c_int]) -> (Sparse, String) {
     let [rows, columns, nonzero] = sizes.map(|count| count.max(0) as u64);
     let kinds = kinds.iter().map(c_int::to_string).collect::<Vec<_>>().join("/");
-    // SAFETY: as the caller promises.
-    unsafe { MATRICES.create(to, (Sparse { rows, columns, nonzero }, format!("{format}/{kinds}"))) }
+    (Sparse { rows, columns, nonzero }, format!("{format}/{kinds}"))
 }
 
 /// Sums of two sparse matrices of one element type ask for a workspace alike.
@@ -180,12 +178,12 @@ skins! {
         to: *mut *mut c_void, rows: i64, columns: i64, nonzero: i64, _at_rows: *const c_void,
         _at_columns: *const c_void, _values: *const c_void, index: c_int, base: c_int,
         kind: c_int
-    ) = create(to, [rows, columns, nonzero], "coo", &[index, base, kind]);
+    ) = MATRICES.create(to, matrix([rows, columns, nonzero], "coo", &[index, base, kind]));
     cusparseCreateCsr(
         to: *mut *mut c_void, rows: i64, columns: i64, nonzero: i64, _offsets: *const c_void,
         _at_columns: *const c_void, _values: *const c_void, offset: c_int, index: c_int,
         base: c_int, kind: c_int
-    ) = create(to, [rows, columns, nonzero], "csr", &[offset, index, base, kind]);
+    ) = MATRICES.create(to, matrix([rows, columns, nonzero], "csr", &[offset, index, base, kind]));
     cusparseDestroySpMat(of: *mut c_void) = { MATRICES.forget(of); SUCCESS };
     cusparseCreateDnVec(to: *mut *mut c_void, size: i64, _values: *const c_void, kind: c_int) =
         DENSE.create(to, (1, format!("vector/{size}/{kind}")));

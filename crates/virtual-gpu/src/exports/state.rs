@@ -274,6 +274,16 @@ pub unsafe fn put<T>(to: *mut T, value: T) -> Code {
     SUCCESS
 }
 
+/// A list that the caller hands over; none if it is null.
+///
+/// # Safety
+/// `from` is null or has `count` items, for as long as they are looked at.
+pub unsafe fn list<'a, T>(from: *const T, count: c_int) -> &'a [T] {
+    let count = count.max(0) as usize;
+    // SAFETY: as the caller promises.
+    if from.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(from, count) } }
+}
+
 /// The next copies to the host of this many bytes deliver these values, in this order.
 pub fn expect_read(bytes: usize, value: u64) {
     EXPECTED.with_borrow_mut(|queue| queue.push_back((bytes, value)));

@@ -14,22 +14,16 @@ type Object = *mut c_void;
 /// `cudaStreamCaptureStatusActive`
 const ACTIVE: c_int = 1;
 
-/// # Safety
-/// `to` can be written to.
-unsafe fn put_object(to: *mut Object) -> Code {
-    let object = gpu().object();
-    // SAFETY: as the caller promises.
-    unsafe { put(to, pointer(object)) }
+/// A new event.
+fn event() -> Object {
+    pointer(gpu().object())
 }
 
-/// As [`put_object`]. The first stream takes memory, whether or not work comes to it.
-///
-/// # Safety
-/// `to` can be written to.
-unsafe fn put_stream(to: *mut Object) -> Code {
-    gpu().count_once("stream");
-    // SAFETY: as the caller promises.
-    unsafe { put_object(to) }
+/// A new stream. The first takes memory, whether or not work comes to it.
+fn stream() -> Object {
+    let mut gpu = gpu();
+    gpu.count_once("stream");
+    pointer(gpu.object())
 }
 
 /// Whether an event was reached. The driver's own functions leave the runtime's last error alone.
@@ -67,15 +61,13 @@ unsafe fn put_capture(of: Stream, status: *mut c_int, id: *mut u64, count: *mut 
     }
 }
 
-/// # Safety
-/// `to` can be written to.
-unsafe fn instantiate(to: *mut Object, graph: Object) -> Code {
+/// An executable graph that does what `graph` does.
+fn instantiated(graph: Object) -> Object {
     let mut gpu = gpu();
     let executable = gpu.object();
     gpu.graphs.instantiate(number(graph), executable);
     gpu.count_graphs();
-    // SAFETY: as the caller promises.
-    unsafe { put(to, pointer(executable)) }
+    pointer(executable)
 }
 
 skins! {
@@ -102,12 +94,12 @@ skins! {
         }
         SUCCESS
     };
-    cudaStreamCreate(to: *mut Object) = put_stream(to);
-    cudaStreamCreateWithFlags(to: *mut Object, _flags: c_uint) = put_stream(to);
+    cudaStreamCreate(to: *mut Object) = put(to, stream());
+    cudaStreamCreateWithFlags(to: *mut Object, _flags: c_uint) = put(to, stream());
     cudaStreamCreateWithPriority(to: *mut Object, _flags: c_uint, _priority: c_int) =
-        put_stream(to);
-    cudaEventCreate(to: *mut Object) = put_object(to);
-    cudaEventCreateWithFlags(to: *mut Object, _flags: c_uint) = put_object(to);
+        put(to, stream());
+    cudaEventCreate(to: *mut Object) = put(to, event());
+    cudaEventCreateWithFlags(to: *mut Object, _flags: c_uint) = put(to, event());
     cudaEventRecord(event: Object, on: Stream) = {
         let (event, on) = (number(event), state::stream(on));
         let mut gpu = state::gpu_now();
@@ -171,9 +163,10 @@ skins! {
         of: Stream, status: *mut c_int, id: *mut u64, _graph: *mut Object,
         _nodes: *mut *const Object, count: *mut usize
     ) = put_capture(of, status, id, count);
-    cudaGraphInstantiate(to: *mut Object, graph: Object, _flags: u64) = instantiate(to, graph);
+    cudaGraphInstantiate(to: *mut Object, graph: Object, _flags: u64) =
+        put(to, instantiated(graph));
     cudaGraphInstantiateWithFlags(to: *mut Object, graph: Object, _flags: u64) =
-        instantiate(to, graph);
+        put(to, instantiated(graph));
     cudaGraphDestroy(graph: Object) = { gpu().graphs.destroy(number(graph)); SUCCESS };
     cudaGraphExecDestroy(graph: Object) = cudaGraphDestroy(graph);
     /// How many nodes there are; the nodes themselves have no names.

@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 use crate::workspace::{self, Guess, Pairs, Question, Subject, joined};
 
 use crate::exports::objects::Objects;
-use crate::exports::state::{self, put};
+use crate::exports::state::{self, list, put};
 
 /// `cudnnStatus_t`
 pub type Status = c_int;
@@ -34,16 +34,6 @@ pub fn element(kind: c_int) -> u64 {
         3 | 8 | 11.. => 1,
         _ => 4,
     }
-}
-
-/// # Safety
-/// `from` is null or has `count` numbers.
-unsafe fn list(from: *const c_int, count: c_int) -> Vec<c_int> {
-    if from.is_null() {
-        return Vec::new();
-    }
-    // SAFETY: as the caller promises.
-    unsafe { std::slice::from_raw_parts(from, count.max(0) as usize).to_vec() }
 }
 
 /// # Safety
@@ -133,20 +123,20 @@ skins! {
         algorithm: c_int, _loss: *mut c_void, to: *mut usize
     ) = {
         let batch = TENSORS.get(probabilities).and_then(|it| it.sizes.get(1).copied()).unwrap_or(0);
-        let lengths = list(label_lengths, batch);
-        put(to, ctc_workspace(probabilities, algorithm, Some(&lengths)))
+        put(to, ctc_workspace(probabilities, algorithm, Some(list(label_lengths, batch))))
     };
     cudnnSetTensorNdDescriptor(
         of: *mut c_void, kind: c_int, count: c_int, sizes: *const c_int, strides: *const c_int
     ) = {
-        let (sizes, strides) = (list(sizes, count), list(strides, count));
+        let (sizes, strides) = (list(sizes, count).to_vec(), list(strides, count).to_vec());
         TENSORS.set(of, Tensor { kind, format: 0, sizes, strides });
         SUCCESS
     };
     cudnnSetFilterNdDescriptor(
         of: *mut c_void, kind: c_int, format: c_int, count: c_int, sizes: *const c_int
     ) = {
-        TENSORS.set(of, Tensor { kind, format, sizes: list(sizes, count), strides: Vec::new() });
+        let sizes = list(sizes, count).to_vec();
+        TENSORS.set(of, Tensor { kind, format, sizes, strides: Vec::new() });
         SUCCESS
     };
     cudnnDestroyTensorDescriptor(of: *mut c_void) = { TENSORS.forget(of); SUCCESS };
