@@ -11,15 +11,13 @@ use super::conf::Conf;
 use super::debug::Debug;
 use super::failure::{Failure, PytorchSize};
 use super::graph::GraphPools;
-use super::journal::Journal;
-use super::observer::{Event, Observer};
+use super::journal::{Event, Journal, Observer};
 use super::pending::Pending;
 use super::print_error;
 use super::segments::Segments;
 use super::sleeper::Sleeper;
 use super::streams::Streams;
-use super::sums::Sums;
-use super::tallied::Tallied;
+use super::sums::{Sums, Tallied};
 use gmlake_allocators::allocator::{
     AllocError, AllocResult, Allocation, Allocator, BlockId, Environment, Request, Usage,
 };

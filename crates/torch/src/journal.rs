@@ -1,9 +1,29 @@
-//! The plug-in's own history, in the words of PyTorch's recorder, which does not see an allocator from outside.
+//! The plug-in's own history, in the words of PyTorch's recorder, which does not see an allocator from outside;
+//! and who is told of what happens, where PyTorch asks us in full.
 
 use std::collections::VecDeque;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use gmlake_core::program::{Action, Entry};
+use gmlake_core::units::Bytes;
+
+/// Something happened on a GPU. For [`Action::Oom`], `at` is how many bytes were free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// Index of the GPU.
+    pub device: u32,
+    /// What.
+    pub action: Action,
+    /// Where it begins.
+    pub at: u64,
+    /// Bytes asked for, or of the segment.
+    pub size: Bytes,
+    /// Handle of the stream.
+    pub stream: u64,
+}
+
+/// Called while the GPU's lock is held, in the order in which things happen: must not ask for memory.
+pub type Observer = fn(&Event);
 
 /// The last entries of one GPU, as many as there is room for.
 #[derive(Debug, Default)]

@@ -40,7 +40,6 @@ mod graph;
 mod journal;
 mod mount;
 mod mount_interface;
-mod observer;
 mod pending;
 mod process;
 mod segments;
@@ -50,7 +49,6 @@ mod snapshot;
 mod stats;
 mod streams;
 mod sums;
-mod tallied;
 mod watch;
 mod watch_interface;
 
@@ -60,13 +58,11 @@ pub use arenas::{tag, use_tag};
 pub use conf::{Conf, DEFAULT_ALLOCATOR};
 pub use failure::Failure;
 pub use gpu_allocator::GpuAllocator;
-pub use journal::Journal;
+pub use journal::{Event, Journal, Observer};
 pub use mount::{Numbers, Served, Shown};
-pub use observer::{Event, Observer};
 pub use process::Process;
 pub use stats::Stats;
-pub use sums::{Elsewhere, SUMS, Stat, Sum, Sums};
-pub use tallied::Tallied;
+pub use sums::{Elsewhere, SUMS, Stat, Sum, Sums, Tallied};
 
 /// Says something on standard error, if there is one: the program that we are in may have closed it.
 pub fn print_error(text: &str) {

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 
 use super::failure::Failure;
 use super::gpu_allocator::GpuAllocator;
-use super::observer::{Event, Observer};
+use super::journal::{Event, Observer};
 use super::process::Process;
 use super::sums::{Elsewhere, SUMS, Stat, Sum};
 use gmlake_allocators::allocator::{BlockKind, BlockUse, BlockView};

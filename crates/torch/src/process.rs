@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use super::conf::Conf;
 use super::failure::Failure;
 use super::gpu_allocator::GpuAllocator;
-use super::observer::Observer;
+use super::journal::Observer;
 use super::stats::Stats;
 use super::{print_error, snapshot};
 use gmlake_core::units::Bytes;

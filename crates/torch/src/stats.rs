@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::debug::Findings;
-use super::tallied::Tallied;
+use super::sums::Tallied;
 use gmlake_allocators::allocator::Usage;
 use gmlake_core::units::Bytes;
 

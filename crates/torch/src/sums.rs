@@ -1,4 +1,5 @@
-//! Sums as PyTorch keeps them: what there is now, the most there ever was, and what came and went in all.
+//! Counts of what PyTorch asked for, and sums as PyTorch keeps them: what there is now, the most there ever was, and
+//! what came and went in all.
 //!
 //! PyTorch splits each by its two pools. Here a block is *small* if up to 1 MiB was asked for, and memory from the
 //! driver if it came in a piece of up to 2 MiB.
@@ -12,6 +13,30 @@
 use gmlake_allocators::allocator::{SMALL_MAX, SMALL_SEGMENT};
 pub use gmlake_allocators::pinned::Stat;
 use gmlake_core::units::Bytes;
+use serde::Serialize;
+
+/// What is counted as it happens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Tallied {
+    /// Requests served.
+    pub mallocs: u64,
+    /// Frees asked for.
+    pub frees: u64,
+    /// Bytes asked for, in all.
+    pub requested_bytes_total: u64,
+    /// Bytes freed, in all.
+    pub freed_bytes_total: u64,
+    /// Requests for which there was no memory.
+    pub num_ooms: u64,
+    /// Calls of `record_stream` that lent a block to another stream.
+    pub recorded_uses: u64,
+    /// Frees that had to wait for other streams.
+    pub deferred_frees: u64,
+    /// Frees of addresses that were not handed out.
+    pub unknown_frees: u64,
+    /// Pools of CUDA graphs that were begun.
+    pub graph_pools: u64,
+}
 
 /// All, small, large; peaks are with what others held as well.
 pub type Row = [Stat; 3];

@@ -13,9 +13,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::{ALIGNED, Precision, Work};
 
-use crate::exports::descriptor::{Descriptor, Descriptors};
 use crate::exports::objects::Objects;
-use crate::exports::plan::{self, Plan};
+use crate::exports::plan::{self, Descriptor, Descriptors, Plan};
 use crate::exports::state::{self, Stream, gpu, number, pointer, put};
 use crate::exports::tensors::{BAD_PARAMETER, SUCCESS, Status};
 use crate::workspace::{ATTENTION, Subject};

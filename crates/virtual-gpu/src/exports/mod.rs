@@ -34,7 +34,6 @@ mod collectives;
 mod communicators;
 mod copies;
 mod decompositions;
-mod descriptor;
 mod devices;
 mod dnn;
 mod driver;
