@@ -70,7 +70,8 @@ pub(super) fn get(
         }
     };
     set("range", &format!("bytes={}-{}", range.start, range.end.saturating_sub(1)));
-    if is_entity_tag(version) {
+    // An entity tag stands for the same bytes; a weak one (`W/"..."`) does not.
+    if version.starts_with('"') {
         set("if-match", version);
     }
     let (parts, bytes) = wire::send(&request, limit, true)?.into_parts();
@@ -85,11 +86,6 @@ pub(super) fn get(
         _ => (0, length),
     };
     Ok(Part { start, bytes, size, version, changed: None })
-}
-
-/// One that stands for the same bytes; a weak one (`W/"..."`) does not.
-fn is_entity_tag(version: &str) -> bool {
-    version.starts_with('"')
 }
 
 /// `bytes 0-99/4711`: the first byte, the one behind the last, and the size of the whole.

@@ -484,14 +484,12 @@ fn copied(file: File, len: Bytes) -> Result<memmap2::Mmap> {
         fail(&problem, "name a folder with that much space in TMPDIR")
     };
     let mut copy = tempfile::tempfile_in(&folder).map_err(failed)?;
-    check_whole(io::copy(&mut file.take(len), &mut copy).map_err(failed)?, len)?;
+    if io::copy(&mut file.take(len), &mut copy).map_err(failed)? < len {
+        return Err(cannot_read(&io::Error::other(SHRANK)));
+    }
     // SAFETY: the mapping is private and only read, and `Input` owns it, so that no reference to the bytes outlives it.
     // Nobody changes the bytes or cuts the file short: it has no name, and `copy` is closed here.
     unsafe { memmap2::Mmap::map(&copy) }.map_err(failed)
-}
-
-fn check_whole(read: Bytes, len: Bytes) -> Result<()> {
-    if read < len { Err(cannot_read(&io::Error::other(SHRANK))) } else { Ok(()) }
 }
 
 fn check_size(size: Bytes, max_bytes: Bytes) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Whole numbers in JSON, as tools write them: `512`, `512.0`, `"512"`, `"0x200"`.
+//! Whole numbers, as tools write them: `512`, `512.0`, `"512"`, `"0x200"`.
 
 use std::fmt;
 
@@ -31,6 +31,20 @@ impl<'de> Deserialize<'de> for Address {
     }
 }
 
+/// The whole number that a number with a fraction of 0 is.
+pub(super) fn of_float(number: f64) -> Option<u64> {
+    let is_whole = number.fract() == 0.0 && (0.0..1.8e19).contains(&number);
+    is_whole.then_some(number as u64)
+}
+
+/// The whole number that a text is, decimal or hexadecimal.
+pub(super) fn of_text(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
 struct Number {
     may_be_negative: bool,
 }
@@ -53,17 +67,11 @@ impl Visitor<'_> for Number {
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<u64, E> {
-        let is_whole = number.fract() == 0.0 && (0.0..1.8e19).contains(&number);
-        let whole = is_whole.then_some(number as u64);
-        whole.ok_or_else(|| E::invalid_value(Unexpected::Float(number), &self))
+        of_float(number).ok_or_else(|| E::invalid_value(Unexpected::Float(number), &self))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
-        let number = match text.strip_prefix("0x") {
-            Some(digits) => u64::from_str_radix(digits, 16),
-            None => text.parse(),
-        };
-        number.map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
+        of_text(text).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
     }
 }
 

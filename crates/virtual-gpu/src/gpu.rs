@@ -120,7 +120,8 @@ pub struct VirtualGpu {
     /// How long the last matrix product takes, in nanoseconds.
     product_ns: u64,
     launches: u64,
-    unknown_reads: u64,
+    /// Reads of bytes that a kernel would have made.
+    pub unknown_reads: u64,
     unwritten: BTreeSet<String>,
     /// Layers of convolutions whose workspaces are estimates.
     estimated_layers: FxHashSet<Layer>,
@@ -279,11 +280,6 @@ impl VirtualGpu {
         if self.loaded.insert(kernel) {
             self.timeline.wait_for_all();
         }
-    }
-
-    /// Counts a read of bytes that a kernel would have made.
-    pub fn count_unknown_read(&mut self) {
-        self.unknown_reads += 1;
     }
 
     /// Notes that a function was called which is missing; true the first time.

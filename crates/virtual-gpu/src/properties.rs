@@ -69,11 +69,6 @@ impl Properties {
         }
     }
 
-    /// Bytes of L2 cache.
-    pub fn l2(&self) -> Bytes {
-        self.chip.l2_mib * MIB
-    }
-
     /// The limits of one of its multiprocessors.
     pub fn multiprocessor(&self) -> Multiprocessor {
         let found = MULTIPROCESSORS.iter().find(|row| row.0 == self.chip.capability);
@@ -108,7 +103,7 @@ impl Properties {
             12 | 82 => 65_536, // registers per block and multiprocessor
             14 => 512,         // alignment of textures
             16 => self.chip.multiprocessors,
-            38 => self.l2() as i32,
+            38 => (self.chip.l2_mib * MIB) as i32, // L2 cache
             39 => one.threads,
             40 => 3,  // copy engines
             51 => 32, // alignment of texture pitch

@@ -4,6 +4,7 @@ use ::csv::StringRecord;
 
 use super::{BYTE_ORDER_MARK, REMEDY};
 use crate::error::excerpt;
+use crate::whole::of_text;
 use crate::{Position, Records, Result, TraceError, Warning, WarningKind};
 
 /// Characters that separate the cells of a row in somebody's tables.
@@ -90,11 +91,7 @@ pub(crate) fn warn_of(unknown: &[String], records: &mut [Records]) {
 
 /// A whole number, decimal or hexadecimal.
 pub(crate) fn number(column: &str, text: &str, default: Option<u64>) -> Result<u64, String> {
-    let parsed = match (text, text.strip_prefix("0x")) {
-        ("", _) => default,
-        (_, Some(hex)) => u64::from_str_radix(hex, 16).ok(),
-        _ => text.parse().ok(),
-    };
+    let parsed = if text.is_empty() { default } else { of_text(text) };
     let text = excerpt(text.as_bytes());
     parsed.ok_or_else(|| format!("{column} is \"{text}\", but must be a whole number from 0 on"))
 }

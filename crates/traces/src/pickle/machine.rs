@@ -119,11 +119,6 @@ impl<'a> Machine<'a> {
         self.marks.is_empty()
     }
 
-    /// What the program built; its stack and memo are given up.
-    pub(super) fn into_heap(self) -> Heap {
-        self.heap
-    }
-
     fn protocol(&mut self) -> Fallible<()> {
         match (self.code.byte()?, self.code.bytes.get(1)) {
             (op::PROTO, Some(2..=5)) => self.code.at = 2,

@@ -181,7 +181,7 @@ fn records(
     (open, place): (Option<Open>, Option<usize>),
 ) -> Result<(Vec<Records>, usize)> {
     let numbers = std::mem::take(&mut machine.numbers);
-    let heap = machine.into_heap();
+    let heap = machine.heap;
     let mut snapshot =
         Snapshot::with_rest(options.torch_version, heap.room.left(), heap.room.limit());
     (snapshot.numbers, snapshot.is_host) = (numbers, options.host);

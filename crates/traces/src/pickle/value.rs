@@ -5,6 +5,7 @@
 //! contains itself is just a number that occurs in its own items.
 
 use super::super::torch::RawEntry;
+use super::super::whole;
 use super::code::Fallible;
 use super::room::Room;
 
@@ -105,16 +106,8 @@ impl Value {
     #[inline]
     pub(super) fn whole(self, bytes: &[u8]) -> Option<u64> {
         self.as_u64().or_else(|| match self {
-            Self::Float(number) if number.fract() == 0.0 && (0.0..1.8e19).contains(&number) => {
-                Some(number as u64)
-            }
-            Self::Str { .. } => {
-                let text = std::str::from_utf8(text(bytes, self)?).ok()?;
-                match text.strip_prefix("0x") {
-                    Some(digits) => u64::from_str_radix(digits, 16).ok(),
-                    None => text.parse().ok(),
-                }
-            }
+            Self::Float(number) => whole::of_float(number),
+            Self::Str { .. } => whole::of_text(std::str::from_utf8(text(bytes, self)?).ok()?),
             _ => None,
         })
     }

@@ -212,9 +212,7 @@ impl Document<'_> {
     /// PyTorch 2.0 kept the requested size and the stack of a block in the first item of its `history`.
     pub(super) fn latest_of_history(&self, block: Map) -> Option<Map> {
         let history = self.sequence(self.field(block, "history")?)?;
-        let Value::Dict(first) = self.heap.items(history).next()? else { return None };
-        let Dict::Map(first) = self.heap.dicts[first as usize] else { return None };
-        Some(self.heap.maps[first as usize])
+        self.map(self.heap.items(history).next()?, &Place::ROOT).ok()
     }
 
     fn annotations(&self, value: Value, place: &Place, out: &mut Snapshot) -> Result<()> {

@@ -23,7 +23,7 @@ pub fn on_unknown_read(call: Option<OnUnknownRead>) {
 }
 
 fn tell_unknown_read(from: u64, bytes: usize) {
-    gpu().count_unknown_read();
+    gpu().unknown_reads += 1;
     let call = ON_UNKNOWN_READ.load(Ordering::Acquire);
     if !call.is_null() {
         // SAFETY: only `on_unknown_read` stores here, and what it stores is such a function.
