@@ -127,9 +127,10 @@ pub fn wait(path: &Path, from: usize, patience: Duration) -> Result<(), String> 
             if quiet.lasts() > SILENCE {
                 let seconds = SILENCE.as_secs();
                 return Err(format!(
-                    "rank {from} sends nothing, and no rank has done anything for {seconds} seconds ({}). Ranks that \
-                     wait for each other have taken different paths by values that are not computed: try --routing \
-                     balanced for a mixture of experts, --assume random, or one rank alone, --ranks 0",
+                    "rank {from} sends nothing, and no rank has done anything for {seconds} \
+                     seconds ({}). Ranks that wait for each other have taken different paths by \
+                     values that are not computed: try --routing balanced for a mixture of \
+                     experts, --assume random, or one rank alone, --ranks 0",
                     what()
                 ));
             }
