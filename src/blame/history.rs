@@ -15,7 +15,7 @@ use super::loss::expandable;
 use super::names::Namer;
 use super::refusal::refused_at;
 use super::times::samples;
-use crate::allocator::Allocation;
+use crate::allocator::{Allocation, BlockView};
 use crate::drive::{Observer, Step};
 use crate::sim::{Choice, Opened, RunError, Scenario, Stage};
 use crate::simulation::{HeldSegments, Owner, Simulated};
@@ -98,10 +98,9 @@ impl<'o> Writer<'o> {
             let range = segment.address..segment.address + segment.size;
             self.segments(0, vec![(Action::SegmentAlloc, range, owner)]);
         }
-        let mut places = FxHashMap::default();
-        stage.allocator.walk(&mut |view| {
-            places.extend(view.block.map(|block| (block, (view.at.0, view.size))));
-        });
+        let blocks = stage.allocator.blocks().into_iter();
+        let place = |view: BlockView| Some((view.block?, (view.at.0, view.size)));
+        let places: FxHashMap<_, _> = blocks.filter_map(place).collect();
         for (index, event) in events.iter().enumerate() {
             let block = stage.replay.block(event.alloc);
             match block.and_then(|block| places.get(&block).copied()) {

@@ -169,14 +169,13 @@ fn state(
     got: Option<BlockId>,
     (allocator, since): (&dyn Allocator, &FxHashMap<BlockId, usize>),
 ) -> Peak {
-    let mut blocks = Vec::new();
-    allocator.walk(&mut |view| {
+    let views = allocator.blocks();
+    let block = |&view: &BlockView| {
         // That of the last event, if no other is known.
         let request = view.block.and_then(|block| since.get(&block).copied().or(last));
-        let since = request.map(|event| Moment::of(trace, event));
-        blocks.push(PeakBlock { view, since });
-    });
-    let views: Vec<BlockView> = blocks.iter().map(|block| block.view).collect();
+        PeakBlock { view, since: request.map(|event| Moment::of(trace, event)) }
+    };
+    let blocks = views.iter().map(block).collect();
     let growth = last.map(|event| growth(&trace.events[event], got, &views));
     let causes = Causes::of(&views, growth.as_ref());
     let moment = last.map(|event| Moment::of(trace, event));

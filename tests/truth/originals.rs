@@ -60,12 +60,8 @@ impl Actor {
 
     /// Number of the segment, and where in it.
     fn place(&mut self, at: DevicePtr) -> String {
-        let mut segment = at;
-        self.allocator.walk(&mut |view| {
-            if view.at == at {
-                segment = view.segment;
-            }
-        });
+        let found = self.allocator.blocks().into_iter().find(|view| view.at == at);
+        let segment = found.expect("a block begins there").segment;
         let known = self.segments.iter().position(|&other| other == segment);
         let number = known.unwrap_or_else(|| {
             self.segments.push(segment);

@@ -1,4 +1,5 @@
 //! Holes: free stretches of addresses. Those that touch are one, and the best fit for a request is found at once.
+//! Where only what is taken is known, [`gaps`] finds what is free.
 //!
 //! ```text
 //!     0  4      12   16
@@ -11,6 +12,20 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use gmlake_core::units::Bytes;
+
+/// The parts of a range that none of some pieces is in, which come in order of address, with their sizes.
+pub(crate) fn gaps(
+    range: Range<u64>,
+    taken: impl IntoIterator<Item = (u64, Bytes)>,
+) -> Vec<Range<u64>> {
+    let (mut gaps, mut cursor) = (Vec::new(), range.start);
+    for (at, size) in taken.into_iter().chain([(range.end, 0)]) {
+        let gap = cursor..at.min(range.end);
+        gaps.extend(Some(gap).filter(|gap| !gap.is_empty()));
+        cursor = cursor.max(at + size);
+    }
+    gaps
+}
 
 /// Holes by address and by size.
 #[derive(Debug, Clone, Default)]

@@ -134,11 +134,10 @@ impl GpuAllocator {
     pub fn numbers(&mut self) -> Numbers {
         let mut free = [0; 2];
         for (_, allocator) in self.served_by() {
-            allocator.walk(&mut |view| {
-                if view.state == BlockUse::Free {
-                    free[usize::from(view.kind != BlockKind::Small)] += 1;
-                }
-            });
+            let blocks = allocator.blocks();
+            for view in blocks.iter().filter(|view| view.state == BlockUse::Free) {
+                free[usize::from(view.kind != BlockKind::Small)] += 1;
+            }
         }
         self.sums.set_inactive(free[0], free[1]);
         let (now, before) = (self.counts(), self.counted_before);

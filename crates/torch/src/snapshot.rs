@@ -157,11 +157,9 @@ fn block(view: &BlockView) -> serde_json::Value {
 /// out.
 pub(super) fn runs(from: &dyn Allocator) -> Vec<Vec<BlockView>> {
     let mut segments: BTreeMap<_, Vec<BlockView>> = BTreeMap::new();
-    from.walk(&mut |view| {
-        if view.state != BlockUse::Alias {
-            segments.entry((view.segment, view.stream)).or_default().push(view);
-        }
-    });
+    for view in from.blocks().into_iter().filter(|view| view.state != BlockUse::Alias) {
+        segments.entry((view.segment, view.stream)).or_default().push(view);
+    }
     let mut runs = Vec::new();
     for blocks in segments.into_values() {
         let follows = |a: &BlockView, b: &BlockView| a.at.offset(a.size) == b.at;

@@ -147,10 +147,9 @@ impl Scribe<'_> {
     }
 
     fn write_completed(&mut self, allocator: &dyn Allocator) {
-        let mut waiting = Vec::new();
-        allocator.walk(&mut |view| {
-            waiting.extend(view.block.filter(|_| view.state == BlockUse::Pending));
-        });
+        let blocks = allocator.blocks().into_iter();
+        let waiting = blocks.filter(|view| view.state == BlockUse::Pending);
+        let waiting: Vec<_> = waiting.filter_map(|view| view.block).collect();
         let pending = std::mem::take(&mut self.pending);
         let (left, completed) = pending.into_iter().partition(|block| waiting.contains(block));
         self.pending = left;
@@ -173,8 +172,7 @@ impl Scribe<'_> {
 
     fn finish(self, allocator: &dyn Allocator, held: &HeldSegments) -> Records {
         let opened = self.opened;
-        let mut views = Vec::new();
-        allocator.walk(&mut |view| views.push(view));
+        let views = allocator.blocks();
         let stack_of = |view: &BlockView| {
             let given = self.given.get(&view.block?)?;
             Some((view.at.0, given.stack)).filter(|&(_, stack)| stack != Entry::NO_STACK)

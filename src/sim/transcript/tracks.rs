@@ -185,12 +185,7 @@ impl<W: Write> Tracks<'_, W> {
 
 /// Bytes of the largest free block, and the number of all blocks.
 fn largest_free(allocator: &dyn Allocator) -> (Bytes, u64) {
-    let (mut largest, mut blocks) = (0, 0);
-    allocator.walk(&mut |view| {
-        blocks += 1;
-        if view.state == BlockUse::Free {
-            largest = view.size.max(largest);
-        }
-    });
-    (largest, blocks)
+    let blocks = allocator.blocks();
+    let free = blocks.iter().filter(|view| view.state == BlockUse::Free);
+    (free.map(|view| view.size).max().unwrap_or(0), blocks.len() as u64)
 }

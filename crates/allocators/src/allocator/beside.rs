@@ -175,14 +175,12 @@ impl<A: Allocator + ?Sized> Allocator for Beside<A> {
         self.other.counters()
     }
 
-    fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
-        let mut views = Vec::new();
-        self.other.walk(&mut |view| views.push(view));
-        self.stock.walk(&mut |view| {
-            views.push(BlockView { block: view.block.map(marked), ..view });
-        });
+    fn blocks(&self) -> Vec<BlockView> {
+        let marked = |view: BlockView| BlockView { block: view.block.map(marked), ..view };
+        let mut views = self.other.blocks();
+        views.extend(self.stock.blocks().into_iter().map(marked));
         views.sort_by_key(|view| view.at);
-        views.into_iter().for_each(visit);
+        views
     }
 }
 

@@ -18,8 +18,8 @@
 use std::collections::BTreeMap;
 
 use super::last_users::LastUsers;
-use super::pool::{Free, Place, Policy};
-use super::{Counter, NIL, OptionError, OptionSpec, Options};
+use super::pool::{Place, Policy};
+use super::{BlockView, Counter, NIL, OptionError, OptionSpec, Options};
 use crate::device::{Device, DeviceError, DevicePtr, Result};
 use crate::holes::Holes;
 use gmlake_core::program::StreamId;
@@ -211,10 +211,9 @@ impl Policy for Bfc {
         self.regions.range(..=at.0).next_back().map_or(at, |(&start, _)| DevicePtr(start))
     }
 
-    fn walk_free(&self, visit: &mut dyn FnMut(Free)) {
-        for (at, size) in self.free.iter() {
-            visit(Free { at: DevicePtr(at), size, stream: StreamId(0) });
-        }
+    fn free(&self) -> Vec<BlockView> {
+        let free = self.free.iter();
+        free.map(|(at, size)| BlockView::free(DevicePtr(at), size, StreamId(0))).collect()
     }
 
     fn counters(&self) -> Vec<Counter> {

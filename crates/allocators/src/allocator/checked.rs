@@ -13,7 +13,7 @@
 //! Checked after each call: what was handed out is backed and accessible, large enough, aligned, and shares no physical
 //! byte with anything in use, aliases included; no memory goes away from under a block before its free is completed;
 //! the [`Usage`] follows from the live blocks and from the memory that the device gave out; the peaks are those that
-//! were seen; `walk` shows the same blocks. A violation panics, with values.
+//! were seen; `blocks` shows the same ones. A violation panics, with values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -91,7 +91,7 @@ impl Checked {
         }
     }
 
-    /// Makes the checks that look at every block (`walk`, sums from scratch) only once in this many calls; for long
+    /// Makes the checks that look at every block (`blocks`, sums from scratch) only once in this many calls; for long
     /// traces. The others cost little, and are always made.
     #[must_use]
     pub fn audit_every(mut self, calls: u64) -> Self {
@@ -110,19 +110,13 @@ impl Checked {
     /// If one fails.
     pub fn audit(&self) {
         assert_eq!(self.record.physical(), self.record.recount_physical(), "the checker is wrong");
-        let views = self.views();
+        let views = self.inner.blocks();
         self.audit_blocks(&views);
         self.audit_sums(&views);
         views.iter().for_each(|view| self.audit_memory(view));
     }
 
-    fn views(&self) -> Vec<BlockView> {
-        let mut views = Vec::new();
-        self.inner.walk(&mut |view| views.push(view));
-        views
-    }
-
-    /// The blocks in use that `walk` shows are exactly those that were handed out.
+    /// The blocks in use that `blocks` shows are exactly those that were handed out.
     fn audit_blocks(&self, views: &[BlockView]) {
         let mut found = 0;
         for view in views {
@@ -232,7 +226,7 @@ impl Checked {
         self.record.guard_pending(live.given.at, uses);
     }
 
-    /// Notes the blocks that a recording began with. What `walk` shows of them is checked by the audit.
+    /// Notes the blocks that a recording began with. What `blocks` shows of them is checked by the audit.
     fn note_restored(&mut self, layout: &Layout, blocks: &[BlockId]) {
         assert_eq!(layout.active().count(), blocks.len(), "not every active block was restored");
         for ((segment, block), &id) in layout.active().zip(blocks) {
@@ -270,7 +264,7 @@ impl Checked {
         self.record.note_freed(live.given.at, live.given.size, uses);
     }
 
-    /// After the device was synchronised, blocks that only waited for a stream may be free: `walk` tells which.
+    /// After the device was synchronised, blocks that only waited for a stream may be free: `blocks` tells which.
     fn forget_settled(&mut self) {
         if self.synchronisations == self.record.synchronisations() {
             return;
@@ -282,7 +276,7 @@ impl Checked {
             return;
         }
         let pending = |view: &BlockView| view.block.filter(|_| view.state == BlockUse::Pending);
-        let still: BTreeSet<BlockId> = self.views().iter().filter_map(pending).collect();
+        let still: BTreeSet<BlockId> = self.inner.blocks().iter().filter_map(pending).collect();
         settled.into_iter().filter(|id| !still.contains(id)).for_each(|id| self.forget(id));
     }
 
@@ -411,8 +405,8 @@ impl Allocator for Checked {
         self.inner.counters()
     }
 
-    fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
-        self.inner.walk(visit);
+    fn blocks(&self) -> Vec<BlockView> {
+        self.inner.blocks()
     }
 }
 
@@ -504,10 +498,8 @@ mod tests {
             self.native.peak()
         }
 
-        fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
-            if self.flaw != Flaw::HidesBlocks {
-                self.native.walk(visit);
-            }
+        fn blocks(&self) -> Vec<BlockView> {
+            if self.flaw == Flaw::HidesBlocks { Vec::new() } else { self.native.blocks() }
         }
     }
 

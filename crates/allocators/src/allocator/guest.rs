@@ -11,10 +11,11 @@
 use std::collections::BTreeMap;
 use std::sync::RwLock;
 
-use super::pool::{Free, Place, Policy, Pool};
+use super::pool::{Place, Policy, Pool};
 use super::supervised::quietly;
-use super::{Allocator, Spec};
+use super::{Allocator, BlockView, Spec};
 use crate::device::{Device, DeviceError, DevicePtr, Record, Result};
+use crate::holes::gaps;
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, Size};
 
@@ -170,27 +171,19 @@ impl Policy for Visit {
     }
 
     /// What is mapped and in nobody's hands. Memory that is mapped nowhere has no address to show.
-    fn walk_free(&self, visit: &mut dyn FnMut(Free)) {
-        for (base, size) in self.record.backed() {
+    fn free(&self) -> Vec<BlockView> {
+        let free_in = |(base, size): (DevicePtr, Bytes)| {
             let end = base.offset(size);
-            let mut cursor = base;
             let before = self.live.range(..base).next_back();
-            for (&at, given) in before.into_iter().chain(self.live.range(base..end)) {
-                show_gap(cursor, at.min(end), visit);
-                cursor = cursor.max(at.offset(given.size));
-            }
-            show_gap(cursor, end, visit);
-        }
+            let met = before.into_iter().chain(self.live.range(base..end));
+            gaps(base.0..end.0, met.map(|(at, given)| (at.0, given.size)))
+        };
+        let gaps = self.record.backed().flat_map(free_in);
+        gaps.map(|gap| BlockView::gap(gap, StreamId(0))).collect()
     }
 
     fn fault(&self) -> Option<&str> {
         self.fault.as_deref()
-    }
-}
-
-fn show_gap(from: DevicePtr, to: DevicePtr, visit: &mut dyn FnMut(Free)) {
-    if from < to {
-        visit(Free { at: from, size: to.0 - from.0, stream: StreamId(0) });
     }
 }
 

@@ -10,11 +10,10 @@
 //! ```
 
 use super::{
-    AllocError, Allocation, BlockId, BlockKind, BlockUse, BlockView, Ledger, Request, Slab,
-    SlabIndex, Usage,
+    AllocError, Allocation, BlockId, BlockUse, BlockView, Ledger, Request, Slab, SlabIndex, Usage,
 };
 use crate::device::{DeviceError, DevicePtr};
-use gmlake_core::program::{PoolId, StreamId};
+use gmlake_core::program::StreamId;
 use gmlake_core::units::Bytes;
 
 /// A block in a client's hands.
@@ -30,7 +29,7 @@ pub(crate) struct LiveBlock<P> {
     pub(crate) size: Bytes,
     /// The stream that asked for it.
     pub(crate) stream: StreamId,
-    /// Allocated or pending; free where the place in the table is vacant.
+    /// Allocated or pending.
     pub(crate) state: BlockUse,
 }
 
@@ -107,9 +106,8 @@ impl<P: Clone> Live<P> {
         if self.pending == 0 {
             return Vec::new();
         }
-        let all = 0..self.blocks.len() as SlabIndex;
-        let pending: Vec<_> =
-            all.filter(|&index| self.blocks[index].state == BlockUse::Pending).collect();
+        let pending = self.blocks.iter().filter(|(_, block)| block.state == BlockUse::Pending);
+        let pending: Vec<SlabIndex> = pending.map(|(index, _)| index).collect();
         self.pending = 0;
         pending.into_iter().map(|index| self.remove(index)).collect()
     }
@@ -127,20 +125,16 @@ impl<P: Clone> Live<P> {
 
     /// Every live block with its id, in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (BlockId, &LiveBlock<P>)> {
-        let all = (0..self.blocks.len() as SlabIndex).map(|index| (index, &self.blocks[index]));
-        let live = all.filter(|(_, block)| block.state != BlockUse::Free);
-        live.map(|(index, block)| (self.blocks.id(index), block))
+        self.blocks.iter().map(|(index, block)| (self.blocks.id(index), block))
     }
 
-    /// Shows every live block in address order, as memory that the device gave for it alone.
-    pub(crate) fn walk(&self, kind: BlockKind, visit: &mut dyn FnMut(BlockView)) {
-        let mut blocks: Vec<_> = self.iter().collect();
-        blocks.sort_by_key(|(_, block)| block.at);
-        for (id, block) in blocks {
-            let &LiveBlock { at, size, requested, stream, state, .. } = block;
-            let (block, pool, segment) = (Some(id), PoolId::DEFAULT, at);
-            visit(BlockView { block, at, size, requested, stream, state, pool, kind, segment });
-        }
+    /// Every live block with its place, as memory that the device gave for it alone; in no particular order.
+    pub(crate) fn views(&self) -> impl Iterator<Item = (P, BlockView)> {
+        self.iter().map(|(id, block)| {
+            let view = BlockView::unnamed(block.at, block.size, block.stream, block.state);
+            let (id, requested) = (Some(id), block.requested);
+            (block.place.clone(), BlockView { block: id, requested, ..view })
+        })
     }
 
     /// Memory came from the device.
@@ -191,9 +185,7 @@ impl<P: Clone> Live<P> {
 
     #[inline]
     fn remove(&mut self, index: SlabIndex) -> LiveBlock<P> {
-        let entry = &mut self.blocks[index];
-        entry.state = BlockUse::Free;
-        let gone = entry.clone();
+        let gone = self.blocks[index].clone();
         self.ledger.free_completed(gone.requested, gone.size);
         self.blocks.remove(index);
         gone

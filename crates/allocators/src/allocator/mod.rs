@@ -64,6 +64,13 @@ use rmm_arena::RmmArena;
 use rmm_pool::RmmPool;
 use stalloc::StAlloc;
 
+/// The segment of the block that begins at an address.
+#[cfg(test)]
+fn segment_of(allocator: &dyn Allocator, at: crate::device::DevicePtr) -> crate::device::DevicePtr {
+    let found = allocator.blocks().into_iter().find(|view| view.at == at);
+    found.expect("a block begins there").segment
+}
+
 /// Alignment that PyTorch relies on; CUDA promises half of it.
 const ALIGNMENT: Bytes = 512;
 

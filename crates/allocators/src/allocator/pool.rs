@@ -8,12 +8,9 @@
 //! ```
 
 use super::live::{Live, LiveBlock};
-use super::{
-    AllocResult, Allocator, BlockId, BlockKind, BlockUse, BlockView, Counter, Request, SlabIndex,
-    Usage,
-};
+use super::{AllocResult, Allocator, BlockId, BlockView, Counter, Request, SlabIndex, Usage};
 use crate::device::{Device, DeviceError, DevicePtr, Result};
-use gmlake_core::program::{Lifetime, PoolId, StreamId};
+use gmlake_core::program::{Lifetime, StreamId};
 use gmlake_core::units::Bytes;
 
 /// Where a policy serves a request.
@@ -31,17 +28,6 @@ impl Place {
     fn of(block: &LiveBlock<SlabIndex>) -> Self {
         Self { at: block.at, size: block.size, key: block.place }
     }
-}
-
-/// Memory that a policy holds for later.
-#[derive(Debug, Clone, Copy)]
-pub struct Free {
-    /// Address of the first byte.
-    pub(super) at: DevicePtr,
-    /// Bytes.
-    pub(super) size: Bytes,
-    /// The stream that may have it, where the policy keeps streams apart.
-    pub(super) stream: StreamId,
 }
 
 /// How a pool decides. All sizes are in bytes.
@@ -71,8 +57,10 @@ pub trait Policy: Send {
         at
     }
 
-    /// Shows all memory that is held and not taken, in any order; by default there is none.
-    fn walk_free(&self, _visit: &mut dyn FnMut(Free)) {}
+    /// All memory that is held and not taken, in any order; by default there is none.
+    fn free(&self) -> Vec<BlockView> {
+        Vec::new()
+    }
 
     /// See [`Allocator::counters`].
     fn counters(&self) -> Vec<Counter> {
@@ -135,20 +123,6 @@ impl<P: Policy> Pool<P> {
     fn settle(&mut self) {
         self.live.hold(self.policy.held());
     }
-
-    fn view_of_free(&self, Free { at, size, stream }: Free) -> BlockView {
-        BlockView {
-            block: None,
-            at,
-            size,
-            requested: 0,
-            stream,
-            state: BlockUse::Free,
-            pool: PoolId::DEFAULT,
-            kind: BlockKind::Large,
-            segment: self.policy.segment(at),
-        }
-    }
 }
 
 impl<P: Policy> Allocator for Pool<P> {
@@ -205,13 +179,11 @@ impl<P: Policy> Allocator for Pool<P> {
         self.policy.counters()
     }
 
-    fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
-        let mut views = Vec::new();
-        self.live.walk(BlockKind::Large, &mut |view| {
-            views.push(BlockView { segment: self.policy.segment(view.at), ..view });
-        });
-        self.policy.walk_free(&mut |free| views.push(self.view_of_free(free)));
+    fn blocks(&self) -> Vec<BlockView> {
+        let taken = self.live.views().map(|(_, view)| view);
+        let placed = |view: BlockView| BlockView { segment: self.policy.segment(view.at), ..view };
+        let mut views: Vec<_> = taken.chain(self.policy.free()).map(placed).collect();
         views.sort_by_key(|view| view.at);
-        views.into_iter().for_each(visit);
+        views
     }
 }

@@ -1,7 +1,9 @@
 //! The port: what an allocator is asked, and what it answers.
 
+use std::ops::Range;
+
 use crate::device::{Device, DeviceError, DevicePtr, Result};
-use gmlake_core::program::{Layout, Lifetime, PoolId, StreamId};
+use gmlake_core::program::{BlockState, Layout, Lifetime, PoolId, SegmentBlock, StreamId};
 use gmlake_core::units::{Bytes, Size};
 
 /// Index of a value in its slab, good as long as the owner keeps the value there.
@@ -111,7 +113,7 @@ impl Usage {
     }
 }
 
-/// State of a block that [`Allocator::walk`] shows.
+/// State of a block that [`Allocator::blocks`] shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BlockUse {
     /// In a client's hands.
@@ -125,7 +127,7 @@ pub enum BlockUse {
     Alias,
 }
 
-/// What kind of memory a block is, in [`Allocator::walk`].
+/// What kind of memory a block is, in [`Allocator::blocks`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BlockKind {
     /// Part of a pool that serves only small requests.
@@ -137,7 +139,7 @@ pub enum BlockKind {
     Stitched,
 }
 
-/// One block, as shown by [`Allocator::walk`].
+/// One block, as shown by [`Allocator::blocks`].
 ///
 /// The sizes of all blocks that are no alias add up to [`Usage::reserved`]; so do those of all that are not stitched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,6 +162,34 @@ pub struct BlockView {
     pub kind: BlockKind,
     /// First address of the segment (contiguous range held from the device) that it is part of.
     pub segment: DevicePtr,
+}
+
+impl BlockView {
+    /// A block that no client has, a segment by itself.
+    pub(super) fn unnamed(at: DevicePtr, size: Bytes, stream: StreamId, state: BlockUse) -> Self {
+        let (pool, kind) = (PoolId::DEFAULT, BlockKind::Large);
+        Self { block: None, at, size, requested: 0, stream, state, pool, kind, segment: at }
+    }
+
+    /// Free memory between two addresses.
+    pub(super) fn gap(gap: Range<u64>, stream: StreamId) -> Self {
+        Self::free(DevicePtr(gap.start), gap.end - gap.start, stream)
+    }
+
+    /// Free memory, a segment by itself.
+    pub(super) fn free(at: DevicePtr, size: Bytes, stream: StreamId) -> Self {
+        Self::unnamed(at, size, stream, BlockUse::Free)
+    }
+
+    /// The block as PyTorch's snapshot would list it.
+    pub(crate) fn recorded(&self) -> SegmentBlock {
+        let state = match self.state {
+            BlockUse::Allocated => BlockState::Allocated,
+            BlockUse::Pending => BlockState::PendingFree,
+            BlockUse::Free | BlockUse::Alias => BlockState::Inactive,
+        };
+        SegmentBlock { address: self.at.0, size: self.size, requested: self.requested, state }
+    }
 }
 
 /// A named number that an allocator counts in addition to driver calls, such as "stitches" (see
@@ -259,6 +289,6 @@ pub trait Allocator: Send {
         Vec::new()
     }
 
-    /// Shows every block, in address order; for snapshots and checks only.
-    fn walk(&self, visit: &mut dyn FnMut(BlockView));
+    /// Every block, in address order; for snapshots and checks only.
+    fn blocks(&self) -> Vec<BlockView>;
 }

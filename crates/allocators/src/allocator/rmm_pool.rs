@@ -17,8 +17,8 @@
 
 use std::collections::BTreeMap;
 
-use super::pool::{Free, Place, Policy};
-use super::{Counter, NIL, OptionError, OptionSpec, Options};
+use super::pool::{Place, Policy};
+use super::{BlockView, Counter, NIL, OptionError, OptionSpec, Options};
 use crate::device::{Device, DeviceError, DevicePtr, Fence, Result};
 use crate::holes::Holes;
 use gmlake_core::program::StreamId;
@@ -246,12 +246,12 @@ impl Policy for RmmPool {
         self.upstream.range(..=at.0).next_back().map_or(at, |(&start, _)| DevicePtr(start))
     }
 
-    fn walk_free(&self, visit: &mut dyn FnMut(Free)) {
-        for list in &self.lists {
-            for (at, size) in list.blocks.iter() {
-                visit(Free { at: DevicePtr(at), size, stream: list.stream });
-            }
-        }
+    fn free(&self) -> Vec<BlockView> {
+        let of_list = |list: &FreeList| {
+            let view = |(at, size)| BlockView::free(DevicePtr(at), size, list.stream);
+            list.blocks.iter().map(view).collect::<Vec<_>>()
+        };
+        self.lists.iter().flat_map(of_list).collect()
     }
 
     fn counters(&self) -> Vec<Counter> {

@@ -89,14 +89,12 @@ impl<T> Slab<T> {
         self.find(id).unwrap_or_else(|| stale(id))
     }
 
-    /// Places in the slab, vacant ones included.
-    pub fn len(&self) -> usize {
-        self.places.len()
-    }
-
-    /// Whether nothing was ever stored.
-    pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+    /// Every value whose place was not given up, by index.
+    pub fn iter(&self) -> impl Iterator<Item = (SlabIndex, &T)> {
+        let mut is_vacant = vec![false; self.places.len()];
+        self.vacant.iter().for_each(|&index| is_vacant[index as usize] = true);
+        let places = (0..).zip(&self.places).zip(is_vacant);
+        places.filter(|(_, is_vacant)| !is_vacant).map(|((index, place), _)| (index, &place.value))
     }
 }
 
@@ -132,9 +130,10 @@ mod tests {
         let first = slab.insert("a");
         let id = slab.id(first);
         slab.remove(first);
+        assert_eq!(slab.iter().next(), None);
         assert_eq!(slab.insert("b"), first);
         assert_eq!(slab.find(id), None);
-        assert_eq!(slab[first], "b");
+        assert!(slab.iter().eq([(first, &"b")]));
         assert_ne!(slab.id(first), id);
     }
 }

@@ -45,7 +45,6 @@ pub(crate) struct SmallBlock {
     pub(crate) segment: DevicePtr,
     /// Whether it is free.
     pub(crate) is_free: bool,
-    is_gone: bool,
     previous: SlabIndex,
     next: SlabIndex,
 }
@@ -89,7 +88,6 @@ impl SmallPool {
             stream,
             segment: at,
             is_free: true,
-            is_gone: false,
             previous: NIL,
             next: NIL,
         });
@@ -125,7 +123,7 @@ impl SmallPool {
             self.unlist(index);
             let SmallBlock { at, stream, .. } = self.blocks[index];
             taken.push((at, stream));
-            self.discard(index);
+            self.blocks.remove(index);
         }
         self.segments -= idle.len() as u64;
         taken
@@ -149,10 +147,9 @@ impl SmallPool {
         self.segments
     }
 
-    /// Every block with its number, in no particular order.
-    pub(crate) fn blocks(&self) -> impl Iterator<Item = (SlabIndex, &SmallBlock)> {
-        let all = (0..self.blocks.len() as SlabIndex).map(|index| (index, &self.blocks[index]));
-        all.filter(|(_, block)| !block.is_gone)
+    /// Every free block, in no particular order.
+    pub(crate) fn free_blocks(&self) -> impl Iterator<Item = &SmallBlock> {
+        self.blocks.iter().map(|(_, block)| block).filter(|block| block.is_free)
     }
 
     /// Cuts the surplus off a block, and lists it as free.
@@ -182,12 +179,7 @@ impl SmallPool {
         if next != NIL {
             self.blocks[next].previous = left;
         }
-        self.discard(right);
-    }
-
-    fn discard(&mut self, index: SlabIndex) {
-        self.blocks[index].is_gone = true;
-        self.blocks.remove(index);
+        self.blocks.remove(right);
     }
 
     #[inline]

@@ -144,8 +144,8 @@ impl Allocator for Supervised {
         self.checked.counters()
     }
 
-    fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
-        self.checked.walk(visit);
+    fn blocks(&self) -> Vec<BlockView> {
+        self.checked.blocks()
     }
 }
 

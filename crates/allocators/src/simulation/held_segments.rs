@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::allocator::{BlockUse, BlockView};
+use crate::allocator::BlockView;
 use crate::device::{Call, DriverCall, Watch};
 use gmlake_core::program::{Action, BlockState, Layout, PoolId, Segment, SegmentBlock, StreamId};
 use gmlake_core::ranges::Ranges;
@@ -149,14 +149,8 @@ fn blocks<'v>(range: Range<u64>, views: impl Iterator<Item = &'v BlockView>) -> 
         if at < view.at.0 {
             blocks.push(free(at..view.at.0));
         }
-        let state = match view.state {
-            BlockUse::Allocated => BlockState::Allocated,
-            BlockUse::Pending => BlockState::PendingFree,
-            BlockUse::Free | BlockUse::Alias => BlockState::Inactive,
-        };
-        let (size, requested) = (view.size, view.requested);
-        blocks.push(SegmentBlock { address: view.at.0, size, requested, state });
-        at = view.at.0 + size;
+        blocks.push(view.recorded());
+        at = view.at.0 + view.size;
     }
     if at < range.end {
         blocks.push(free(at..range.end));

@@ -25,8 +25,6 @@ pub enum BlockState {
     Pending,
     /// Part of an expandable reservation, without memory.
     Unmapped,
-    /// No block: the place in the slab is vacant.
-    Vacant,
 }
 
 /// A piece of a segment, or of an expandable reservation.
@@ -83,85 +81,29 @@ impl Block {
 }
 
 /// All blocks of an allocator.
-#[derive(Debug, Clone, Default)]
-pub struct Blocks {
-    slab: Slab<Block>,
-}
-
-impl std::ops::Index<SlabIndex> for Blocks {
-    type Output = Block;
-
-    #[inline]
-    fn index(&self, index: SlabIndex) -> &Block {
-        &self.slab[index]
-    }
-}
-
-impl std::ops::IndexMut<SlabIndex> for Blocks {
-    #[inline]
-    fn index_mut(&mut self, index: SlabIndex) -> &mut Block {
-        &mut self.slab[index]
-    }
-}
+pub type Blocks = Slab<Block>;
 
 impl Blocks {
-    /// Adds a block that is linked to nothing yet, or by the links that it brings.
-    #[inline]
-    pub fn insert(&mut self, block: Block) -> SlabIndex {
-        self.slab.insert(block)
-    }
-
-    /// The id by which a client frees the block.
-    #[inline]
-    pub fn id(&self, index: SlabIndex) -> BlockId {
-        self.slab.id(index)
-    }
-
     /// Gives a block to a client, who asked for `requested` bytes, and returns the id by which it is freed.
     #[inline]
     pub fn hand_out(&mut self, index: SlabIndex, requested: Bytes) -> BlockId {
-        let (block, id) = self.slab.with_id(index);
+        let (block, id) = self.with_id(index);
         block.state = BlockState::Allocated;
         block.requested = requested;
         id
-    }
-
-    /// The block with this id, unless it was freed since.
-    #[inline]
-    pub fn find(&self, id: BlockId) -> Option<SlabIndex> {
-        self.slab.find(id)
-    }
-
-    /// The block with this id; a stale one is the caller's bug.
-    #[inline]
-    pub fn expect(&self, id: BlockId) -> SlabIndex {
-        self.slab.expect(id)
-    }
-
-    /// Makes the block's id stale: the client has no more business with it.
-    #[inline]
-    pub fn retire(&mut self, index: SlabIndex) {
-        self.slab.retire(index);
-    }
-
-    /// Forgets a block without touching its neighbours.
-    #[inline]
-    pub fn remove(&mut self, index: SlabIndex) {
-        self.slab[index].state = BlockState::Vacant;
-        self.slab.remove(index);
     }
 
     /// Cuts the first `size` bytes off a block and returns them as a block of their own, in the same state. The rest
     /// keeps its index.
     #[inline(always)]
     pub fn split_front(&mut self, index: SlabIndex, size: Bytes) -> SlabIndex {
-        let rest = self.slab[index];
+        let rest = self[index];
         let front = Block { size, next: index, requested: 0, free_since: 0, ..rest };
-        let front = self.slab.insert(front);
+        let front = self.insert(front);
         if rest.prev != NIL {
-            self.slab[rest.prev].next = front;
+            self[rest.prev].next = front;
         }
-        let block = &mut self.slab[index];
+        let block = &mut self[index];
         block.prev = front;
         block.at += size;
         block.size -= size;
@@ -171,14 +113,14 @@ impl Blocks {
     /// Lets a block swallow its left neighbour.
     #[inline]
     pub fn absorb_prev(&mut self, index: SlabIndex) {
-        let left = self.slab[index].prev;
-        let Block { at, size, prev, .. } = self.slab[left];
-        let block = &mut self.slab[index];
+        let left = self[index].prev;
+        let Block { at, size, prev, .. } = self[left];
+        let block = &mut self[index];
         block.at = at;
         block.size += size;
         block.prev = prev;
         if prev != NIL {
-            self.slab[prev].next = index;
+            self[prev].next = index;
         }
         self.remove(left);
     }
@@ -186,27 +128,14 @@ impl Blocks {
     /// Lets a block swallow its right neighbour.
     #[inline]
     pub fn absorb_next(&mut self, index: SlabIndex) {
-        let right = self.slab[index].next;
-        let Block { size, next, .. } = self.slab[right];
-        let block = &mut self.slab[index];
+        let right = self[index].next;
+        let Block { size, next, .. } = self[right];
+        let block = &mut self[index];
         block.size += size;
         block.next = next;
         if next != NIL {
-            self.slab[next].prev = index;
+            self[next].prev = index;
         }
         self.remove(right);
-    }
-
-    /// Every block that there is, in no particular order.
-    pub fn indices(&self) -> impl Iterator<Item = SlabIndex> + '_ {
-        let all = 0..self.slab.len() as SlabIndex;
-        all.filter(|&index| self.slab[index].state != BlockState::Vacant)
-    }
-
-    /// Every block that there is, in address order.
-    pub fn by_address(&self) -> Vec<SlabIndex> {
-        let mut indices: Vec<_> = self.indices().collect();
-        indices.sort_unstable_by_key(|&index| self.slab[index].at);
-        indices
     }
 }

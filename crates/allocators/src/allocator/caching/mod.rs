@@ -444,24 +444,32 @@ impl Allocator for Caching {
         vec![("splits", self.splits), ("merges", self.merges)]
     }
 
-    fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
+    fn blocks(&self) -> Vec<BlockView> {
+        let mut blocks: Vec<_> = self.blocks.iter().collect();
+        blocks.sort_unstable_by_key(|(_, block)| block.at);
         let mut segment = DevicePtr(0);
-        for index in self.blocks.by_address() {
-            let Block { at, size, prev, stream, .. } = self.blocks[index];
-            let (state, requested) = match self.blocks[index].state {
-                BlockState::Allocated => (BlockUse::Allocated, self.blocks[index].requested),
-                BlockState::Pending => (BlockUse::Pending, self.blocks[index].requested),
-                BlockState::Free => (BlockUse::Free, 0),
-                BlockState::Unmapped | BlockState::Vacant => continue,
+        let view = |(index, block): (SlabIndex, &Block)| {
+            let state = match block.state {
+                BlockState::Allocated => BlockUse::Allocated,
+                BlockState::Pending => BlockUse::Pending,
+                BlockState::Free => BlockUse::Free,
+                BlockState::Unmapped => return None,
             };
-            if prev == NIL || self.blocks[prev].state == BlockState::Unmapped {
-                segment = DevicePtr(at);
+            let at = DevicePtr(block.at);
+            if block.prev == NIL || self.blocks[block.prev].state == BlockState::Unmapped {
+                segment = at;
             }
-            let block = (state != BlockUse::Free).then(|| self.blocks.id(index));
-            let at = DevicePtr(at);
-            let Pool { id: pool, is_small, .. } = self.pools[usize::from(self.blocks[index].pool)];
-            let kind = if is_small { BlockKind::Small } else { BlockKind::Large };
-            visit(BlockView { block, at, size, requested, stream, state, pool, kind, segment });
-        }
+            let is_live = state != BlockUse::Free;
+            let Pool { id: pool, is_small, .. } = self.pools[usize::from(block.pool)];
+            Some(BlockView {
+                block: is_live.then(|| self.blocks.id(index)),
+                requested: if is_live { block.requested } else { 0 },
+                pool,
+                kind: if is_small { BlockKind::Small } else { BlockKind::Large },
+                segment,
+                ..BlockView::unnamed(at, block.size, block.stream, state)
+            })
+        };
+        blocks.into_iter().filter_map(view).collect()
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! In this order they are tried when memory is short, each giving up more of the cache than the one before.
 
-use super::block::BlockState;
+use super::block::{Block, BlockState};
 use super::pool::pool_index;
 use super::{Caching, Wanted};
 use crate::allocator::SlabIndex;
@@ -122,13 +122,13 @@ impl Caching {
         if self.pending == 0 {
             return;
         }
-        let pending = |&index: &SlabIndex| {
-            let block = &self.blocks[index];
+        let pending = |(_, block): &(SlabIndex, &Block)| {
             block.state == BlockState::Pending && of_pool(self.pools[usize::from(block.pool)].id)
         };
-        let mut indices: Vec<_> = self.blocks.indices().filter(pending).collect();
-        indices.sort_unstable_by_key(|&index| self.blocks[index].at);
-        for index in indices {
+        let pending = self.blocks.iter().filter(pending);
+        let mut pending: Vec<_> = pending.map(|(index, block)| (block.at, index)).collect();
+        pending.sort_unstable();
+        for (_, index) in pending {
             self.pending -= 1;
             self.complete(index);
         }

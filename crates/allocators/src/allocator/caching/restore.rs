@@ -1,10 +1,10 @@
 //! Starting in the middle: taking over the memory that a recording held when it began, and showing what is held.
 
-use super::block::{Block, BlockState};
+use super::block::BlockState;
 use super::pool::pool_index;
 use super::sizes::SMALL_SEGMENT;
 use super::{Caching, expandable};
-use crate::allocator::{BlockId, NIL, SlabIndex};
+use crate::allocator::{Allocator, BlockId, BlockKind, BlockView, NIL, SlabIndex};
 use crate::device::{Device, Result};
 use gmlake_core::program::{BlockState as RecordedState, Layout, Segment, SegmentBlock};
 use gmlake_core::units::Bytes;
@@ -131,43 +131,20 @@ impl Caching {
 
     /// All memory held, as PyTorch's snapshot would list it under `segments`.
     pub fn segments(&self) -> Vec<Segment> {
-        let mut segments: Vec<Segment> = Vec::new();
-        for index in self.blocks.by_address() {
-            let block = self.blocks[index];
-            let Some(view) = recorded_view(&block) else { continue };
-            let continues =
-                block.prev != NIL && self.blocks[block.prev].state != BlockState::Unmapped;
-            match segments.last_mut().filter(|_| continues) {
-                Some(segment) => {
-                    segment.size += block.size;
-                    segment.blocks.push(view);
-                }
-                None => segments.push(self.segment_of(&block, view)),
-            }
-        }
-        segments
+        let views = self.blocks();
+        let segment = |blocks: &[BlockView]| Segment {
+            address: blocks[0].at.0,
+            size: blocks.iter().map(|view| view.size).sum(),
+            stream: blocks[0].stream,
+            pool: blocks[0].pool,
+            is_small: blocks[0].kind == BlockKind::Small,
+            is_expandable: self.is_reserved(blocks[0].at.0),
+            blocks: blocks.iter().map(BlockView::recorded).collect(),
+        };
+        views.chunk_by(|a, b| a.segment == b.segment).map(segment).collect()
     }
 
-    fn segment_of(&self, block: &Block, view: SegmentBlock) -> Segment {
-        let pool = &self.pools[usize::from(block.pool)];
-        Segment {
-            address: block.at,
-            size: block.size,
-            stream: block.stream,
-            pool: pool.id,
-            is_small: pool.is_small,
-            is_expandable: block.is_expandable(),
-            blocks: vec![view],
-        }
+    fn is_reserved(&self, at: u64) -> bool {
+        self.reservations.iter().any(|(_, held)| (held.base..held.base + held.length).contains(&at))
     }
-}
-
-fn recorded_view(block: &Block) -> Option<SegmentBlock> {
-    let (state, requested) = match block.state {
-        BlockState::Allocated => (RecordedState::Allocated, block.requested),
-        BlockState::Pending => (RecordedState::PendingFree, block.requested),
-        BlockState::Free => (RecordedState::Inactive, 0),
-        BlockState::Unmapped | BlockState::Vacant => return None,
-    };
-    Some(SegmentBlock { address: block.at, size: block.size, requested, state })
 }

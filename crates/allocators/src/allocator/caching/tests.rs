@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::*;
+use crate::allocator::segment_of;
 use crate::device::{AddressPolicy, SimDevice};
 use gmlake_core::units::{GIB, MIB};
 
@@ -37,7 +38,7 @@ fn tell(conf: &str, capacity: Bytes, script: &str) -> String {
                 match model.malloc(&mut device, request) {
                     Ok(given) => {
                         live.insert(name, given.block);
-                        let segment = segment_of(&model, given.at);
+                        let segment = segment_of(&model, given.at).0;
                         format!("{:#x}+{:#x} ({} B)", segment, given.at.0 - segment, given.size)
                     }
                     Err(error) => error.to_string(),
@@ -56,16 +57,6 @@ fn tell(conf: &str, capacity: Bytes, script: &str) -> String {
         writeln!(story, "{line:<16} {outcome:<36} held {held} MiB").unwrap();
     }
     story
-}
-
-fn segment_of(model: &Caching, at: DevicePtr) -> u64 {
-    let mut found = 0;
-    model.walk(&mut |view| {
-        if view.at == at {
-            found = view.segment.0;
-        }
-    });
-    found
 }
 
 #[test]
@@ -327,7 +318,7 @@ fn addresses_can_run_out_before_memory_does() {
     let mut model = Caching::new(&Environment { conf, version, ..environment("", GIB) });
     let mut device = SimDevice::with_policy(GIB, AddressPolicy::Ascending);
     let request = Request { size: 40 * MIB, stream: StreamId(0), pool: PoolId::DEFAULT };
-    let bases: Vec<u64> = (0..2)
+    let bases: Vec<DevicePtr> = (0..2)
         .map(|_| {
             let given = model.malloc(&mut device, request).unwrap();
             segment_of(&model, given.at)

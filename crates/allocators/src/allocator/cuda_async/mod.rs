@@ -20,8 +20,8 @@
 //! as it did on all of them (`answers.rs`, `reports/rows.md`). Not known: the order in step 3 with more
 //! than two streams, and what happens when memory is short (here: wait for the GPU, then step 4 and 5 again).
 
-use super::pool::{Free, Place, Policy};
-use super::{Counter, NIL};
+use super::pool::{Place, Policy};
+use super::{BlockView, Counter, NIL};
 use crate::device::{Device, DeviceError, DevicePtr, Fence, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, round_up};
@@ -204,17 +204,16 @@ impl Policy for CudaAsync {
         self.base.unwrap_or(at)
     }
 
-    fn walk_free(&self, visit: &mut dyn FnMut(Free)) {
-        let Some(base) = self.base else { return };
-        let mut show = |ranges: &Ranges, stream: StreamId| {
-            for range in ranges.iter() {
-                for (at, size) in self.idle.chunks.parts(range.at, range.size) {
-                    visit(Free { at: base.offset(at), size, stream });
-                }
-            }
-        };
-        show(&self.idle.ranges, StreamId(0));
-        self.queued.iter().for_each(|list| show(&list.ranges, list.stream));
+    fn free(&self) -> Vec<BlockView> {
+        let base = self.segment(DevicePtr(0));
+        let queued = self.queued.iter().map(|list| (list.stream, &list.ranges));
+        let lists = queued.chain([(StreamId(0), &self.idle.ranges)]);
+        let ranges = lists.flat_map(|(stream, list)| list.iter().map(move |range| (stream, range)));
+        let views = ranges.flat_map(|(stream, range)| {
+            let parts = self.idle.chunks.parts(range.at, range.size).into_iter();
+            parts.map(move |(at, size)| BlockView::free(base.offset(at), size, stream))
+        });
+        views.collect()
     }
 
     fn counters(&self) -> Vec<Counter> {

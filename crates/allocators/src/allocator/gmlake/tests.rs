@@ -322,14 +322,8 @@ fn stitch_free_evicts_in_order_of_use() {
     }
     assert_eq!(counter(&gmlake, "s1_exact_sblock"), 1);
     assert_eq!(counter(&gmlake, "stitched_bytes"), 1800 * MIB);
-    let sizes = |gmlake: &Gmlake| {
-        let mut sizes = Vec::new();
-        gmlake.walk(&mut |view| {
-            if view.state == crate::allocator::BlockUse::Alias {
-                sizes.push(view.size / MIB);
-            }
-        });
-        sizes
-    };
-    assert!(!sizes(&gmlake).contains(&900), "{:?}", sizes(&gmlake));
+    let blocks = gmlake.blocks().into_iter();
+    let aliases = blocks.filter(|view| view.state == crate::allocator::BlockUse::Alias);
+    let sizes: Vec<_> = aliases.map(|view| view.size / MIB).collect();
+    assert!(!sizes.contains(&900), "{sizes:?}");
 }

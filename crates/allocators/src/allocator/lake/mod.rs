@@ -439,8 +439,8 @@ impl Allocator for Lake {
         ]
     }
 
-    fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
-        self.walk_blocks(visit);
+    fn blocks(&self) -> Vec<BlockView> {
+        self.all_blocks()
     }
 }
 

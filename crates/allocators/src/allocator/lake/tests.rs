@@ -65,9 +65,8 @@ fn listed_free(lake: &Lake) -> Vec<Span> {
 
 /// No free part of a view is longer than the bound that a search left there.
 fn check_bounds(lake: &Lake, free: &[Span]) {
-    for view in lake.views.existing().filter(|&view| !lake.views.all[view].is_broken) {
+    for (view, View { slots, .. }) in lake.views.all.iter().filter(|(_, view)| !view.is_broken) {
         let Some(bound) = lake.views.bound(view) else { continue };
-        let View { slots, .. } = &lake.views.all[view];
         let (mut run, mut longest) = (0, 0);
         for slot in slots {
             let Span { start, end } = lake.arena.handles[slot.handle].span;
@@ -226,7 +225,7 @@ fn views_are_bounded() {
         for block in [blocks[1], blocks[3], large] {
             lake.free(&mut gpu, block);
         }
-        let count = lake.views.existing().count();
+        let count = lake.views.all.iter().count();
         assert_eq!(count, lake.views.count);
         assert!(count <= 8 + 2, "{count} views after round {round}");
     }

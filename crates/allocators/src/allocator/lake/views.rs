@@ -245,11 +245,6 @@ impl Views {
         Placement { at: entry.at.offset(part.start), view, spans }
     }
 
-    /// Views that exist, in no particular order.
-    pub(super) fn existing(&self) -> impl Iterator<Item = SlabIndex> + '_ {
-        (0..self.all.len() as SlabIndex).filter(|&view| !self.all[view].slots.is_empty())
-    }
-
     /// Maps what a recipe says: room for `size` bytes. After an error nothing has changed.
     pub(super) fn stitch(
         &mut self,
@@ -299,9 +294,9 @@ impl Views {
     ) {
         let is_idle =
             |view: &View| view.tensors == 0 && view.users.iter().all(|&user| streams.is_done(user));
-        let key = |view: SlabIndex| (!self.all[view].is_broken, self.all[view].used, view);
-        let idle = self.existing().filter(|&view| is_idle(&self.all[view]));
-        let mut idle: Vec<_> = idle.map(key).collect();
+        let idle = self.all.iter().filter(|(_, view)| is_idle(view));
+        let mut idle: Vec<_> =
+            idle.map(|(index, view)| (!view.is_broken, view.used, index)).collect();
         idle.sort_unstable();
         for (_, _, view) in idle.into_iter().take(self.count - most.min(self.count)) {
             self.unmap(device, arena, view);

@@ -1,56 +1,33 @@
 //! Walk: every block in address order, as a snapshot shows them. A tensor in a view is shown there, and the memory
 //! under it as an alias.
 
-use super::arena::{ALL, Span};
+use super::arena::ALL;
 use super::{Lake, Place, Room};
-use crate::allocator::{BlockKind, BlockUse, BlockView, NIL};
+use crate::allocator::{BlockKind, BlockUse, BlockView, NIL, SlabIndex};
 use crate::device::DevicePtr;
-use gmlake_core::program::{PoolId, StreamId};
-
-/// A block that no client has.
-fn unnamed(span: Span, state: BlockUse, stream: StreamId) -> BlockView {
-    BlockView {
-        block: None,
-        at: DevicePtr(span.start),
-        size: span.end - span.start,
-        requested: 0,
-        stream,
-        state,
-        pool: PoolId::DEFAULT,
-        kind: BlockKind::Large,
-        segment: DevicePtr(span.start),
-    }
-}
+use gmlake_core::program::StreamId;
 
 impl Lake {
-    /// Shows every block.
-    pub(super) fn walk_blocks(&self, visit: &mut dyn FnMut(BlockView)) {
-        let mut blocks = Vec::new();
-        self.walk_tensors(&mut blocks);
-        self.walk_free(&mut blocks);
-        blocks.sort_by_key(|block| block.at);
-        blocks.into_iter().for_each(visit);
-    }
-
-    fn walk_tensors(&self, blocks: &mut Vec<BlockView>) {
-        for (id, live) in self.live.iter() {
-            let (segment, kind) = match live.place {
+    /// Every block.
+    pub(super) fn all_blocks(&self) -> Vec<BlockView> {
+        let mut blocks = self.free_blocks();
+        for (place, view) in self.live.views() {
+            let (segment, kind) = match place {
                 Place::Small(block) => {
                     let slab = self.small.block(block).segment;
                     (slab, self.kind_of_slab(slab))
                 }
-                Place::Large(Room { view: NIL, .. }) => (self.segment(live.at.0), BlockKind::Large),
+                Place::Large(Room { view: NIL, .. }) => (self.segment(view.at.0), BlockKind::Large),
                 Place::Large(room) => (self.views.all[room.view].at, BlockKind::Stitched),
             };
-            let span = live.at.0..live.at.0 + live.size;
-            let (block, requested) = (Some(id), live.requested);
-            let unnamed = unnamed(span, live.state, live.stream);
-            blocks.push(BlockView { block, requested, kind, segment, ..unnamed });
-            if let Place::Large(room) = live.place {
-                self.walk_under(room, live.stream, blocks);
+            blocks.push(BlockView { kind, segment, ..view });
+            if let Place::Large(room) = place {
+                blocks.extend(self.under(room, view.stream));
             }
         }
-        self.slabs.values().for_each(|&room| self.walk_under(room, ALL, blocks));
+        blocks.extend(self.slabs.values().flat_map(|&room| self.under(room, ALL)));
+        blocks.sort_by_key(|block| block.at);
+        blocks
     }
 
     /// First address of the handle that an address of the arena lies in.
@@ -59,22 +36,22 @@ impl Lake {
     }
 
     /// What is free in handles, and in slabs.
-    fn walk_free(&self, blocks: &mut Vec<BlockView>) {
+    fn free_blocks(&self) -> Vec<BlockView> {
+        let mut blocks = Vec::new();
         for free in self.arena.largest_first() {
             for handle in self.arena.handles_in(free) {
-                let entry = &self.arena.handles[handle];
-                let part = free.start.max(entry.span.start)..free.end.min(entry.span.end);
-                let segment = DevicePtr(entry.span.start);
-                let free = unnamed(part, BlockUse::Free, ALL);
-                blocks.push(BlockView { segment, ..free });
+                let span = &self.arena.handles[handle].span;
+                let part = free.start.max(span.start)..free.end.min(span.end);
+                let segment = DevicePtr(span.start);
+                blocks.push(BlockView { segment, ..BlockView::gap(part, ALL) });
             }
         }
-        for (_, block) in self.small.blocks().filter(|(_, block)| block.is_free) {
+        for block in self.small.free_blocks() {
             let (kind, segment) = (self.kind_of_slab(block.segment), block.segment);
-            let span = block.at.0..block.at.0 + block.size;
-            let free = unnamed(span, BlockUse::Free, block.stream);
+            let free = BlockView::free(block.at, block.size, block.stream);
             blocks.push(BlockView { kind, segment, ..free });
         }
+        blocks
     }
 
     /// A slab in a view lies at stitched addresses, and so does all that is in it.
@@ -84,14 +61,17 @@ impl Lake {
     }
 
     /// The memory under what lives in a view.
-    fn walk_under(&self, room: Room, stream: StreamId, blocks: &mut Vec<BlockView>) {
-        let mut block = if room.view == NIL { NIL } else { room.block };
-        while block != NIL {
-            let entry = &self.arena.blocks[block];
-            let segment = self.segment(entry.span.start);
-            let alias = unnamed(entry.span.clone(), BlockUse::Alias, stream);
-            blocks.push(BlockView { segment, ..alias });
-            block = entry.link;
-        }
+    fn under(&self, room: Room, stream: StreamId) -> impl Iterator<Item = BlockView> {
+        let first = if room.view == NIL { NIL } else { room.block };
+        let linked = |&block: &SlabIndex| Some(self.arena.blocks[block].link).filter(is_some);
+        std::iter::successors(Some(first).filter(is_some), linked).map(move |block| {
+            let span = self.arena.blocks[block].span.clone();
+            let (state, segment) = (BlockUse::Alias, self.segment(span.start));
+            BlockView { state, segment, ..BlockView::gap(span, stream) }
+        })
     }
+}
+
+fn is_some(block: &SlabIndex) -> bool {
+    *block != NIL
 }

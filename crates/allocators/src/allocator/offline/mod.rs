@@ -22,9 +22,10 @@ use std::collections::BTreeMap;
 
 use self::plan::{Plan, plan};
 use super::last_users::LastUsers;
-use super::pool::{Free, Place, Policy};
-use super::{Counter, NIL, OptionError, OptionSpec, Options};
+use super::pool::{Place, Policy};
+use super::{BlockView, Counter, NIL, OptionError, OptionSpec, Options};
 use crate::device::{Device, DeviceError, DevicePtr, Result};
+use crate::holes::gaps;
 use gmlake_core::program::{Lifetime, StreamId};
 use gmlake_core::units::{Bytes, round_up};
 
@@ -142,17 +143,10 @@ impl Policy for Offline {
         self.region.filter(|_| self.is_inside(at)).unwrap_or(at)
     }
 
-    fn walk_free(&self, visit: &mut dyn FnMut(Free)) {
-        let Some(region) = self.region else { return };
-        let mut start = region.0;
-        let end = (region.0 + self.plan.height, 0);
-        for (at, size) in self.taken.iter().map(|(&at, &size)| (at, size)).chain([end]) {
-            if at > start {
-                let stream = StreamId(0);
-                visit(Free { at: DevicePtr(start), size: at - start, stream });
-            }
-            start = at + size;
-        }
+    fn free(&self) -> Vec<BlockView> {
+        let region = self.region.map_or(0..0, |region| region.0..region.0 + self.plan.height);
+        let gaps = gaps(region, self.taken.iter().map(|(&at, &size)| (at, size)));
+        gaps.into_iter().map(|gap| BlockView::gap(gap, StreamId(0))).collect()
     }
 
     fn counters(&self) -> Vec<Counter> {

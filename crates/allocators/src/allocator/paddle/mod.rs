@@ -26,7 +26,7 @@ mod v2;
 pub(super) use v1::PaddleV1;
 pub(super) use v2::PaddleV2;
 
-use super::pool::Free;
+use super::BlockView;
 use crate::device::{Device, DeviceError, DevicePtr, GRANULE, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, round_up};
@@ -118,11 +118,12 @@ impl<B: Default> Arenas<B> {
         self.list.iter().find(|arena| arena.holds(at)).map_or(at, |arena| arena.at)
     }
 
-    fn walk_free(&self, visit: &mut dyn FnMut(Free)) {
-        for arena in &self.list {
-            for (at, block) in arena.blocks.iter_free() {
-                visit(Free { at: DevicePtr(at), size: block.size, stream: arena.stream });
-            }
-        }
+    fn free(&self) -> Vec<BlockView> {
+        let of_arena = |arena: &Arena<B>| {
+            let free = arena.blocks.iter_free();
+            free.map(|(at, block)| BlockView::free(DevicePtr(at), block.size, arena.stream))
+                .collect::<Vec<_>>()
+        };
+        self.list.iter().flat_map(of_arena).collect()
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{PaddleV1, PaddleV2};
 use crate::allocator::pool::Pool;
-use crate::allocator::{Allocation, Allocator, Options, Request};
+use crate::allocator::{Allocation, Allocator, Options, Request, segment_of};
 use crate::device::{CallCounts, Counted, DevicePtr, SimDevice, Watched};
 use gmlake_core::program::{PoolId, StreamId};
 use gmlake_core::units::{Bytes, KIB, MIB};
@@ -83,12 +83,7 @@ impl Actor {
     }
 
     fn place(&mut self, given: Allocation) -> String {
-        let mut segment = given.at;
-        self.allocator.walk(&mut |view| {
-            if view.at == given.at {
-                segment = view.segment;
-            }
-        });
+        let segment = segment_of(&*self.allocator, given.at);
         let known = self.arenas.iter().position(|&other| other == segment);
         let number = known.unwrap_or_else(|| {
             self.arenas.push(segment);

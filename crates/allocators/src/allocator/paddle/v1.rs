@@ -19,8 +19,8 @@
 //! cannot change.
 
 use super::{Arenas, UNIT};
-use crate::allocator::pool::{Free, Place, Policy};
-use crate::allocator::{Counter, NIL, OptionError, OptionSpec, Options};
+use crate::allocator::pool::{Place, Policy};
+use crate::allocator::{BlockView, Counter, NIL, OptionError, OptionSpec, Options};
 use crate::device::{Device, DevicePtr, GRANULE, HandleId, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, round_up};
@@ -118,8 +118,8 @@ impl Policy for PaddleV1 {
         self.arenas.segment(at)
     }
 
-    fn walk_free(&self, visit: &mut dyn FnMut(Free)) {
-        self.arenas.walk_free(visit);
+    fn free(&self) -> Vec<BlockView> {
+        self.arenas.free()
     }
 
     fn counters(&self) -> Vec<Counter> {

@@ -30,8 +30,8 @@ use std::cmp::Reverse;
 use super::blocks::{Block, Blocks, State};
 use super::pages::{Pages, Short, Span};
 use super::{Arena, Arenas, UNIT};
-use crate::allocator::pool::{Free, Place, Policy};
-use crate::allocator::{Counter, NIL, OptionError, OptionSpec, Options};
+use crate::allocator::pool::{Place, Policy};
+use crate::allocator::{BlockView, Counter, NIL, OptionError, OptionSpec, Options};
 use crate::device::{Device, DeviceError, DevicePtr, GRANULE, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, round_up};
@@ -310,8 +310,8 @@ impl Policy for PaddleV2 {
         self.arenas.segment(at)
     }
 
-    fn walk_free(&self, visit: &mut dyn FnMut(Free)) {
-        self.arenas.walk_free(visit);
+    fn free(&self) -> Vec<BlockView> {
+        self.arenas.free()
     }
 
     fn counters(&self) -> Vec<Counter> {

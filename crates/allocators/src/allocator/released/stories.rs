@@ -235,7 +235,7 @@ fn drain(mut stage: Stage) {
     for (_, block) in stage.live.drain() {
         stage.allocator.free(&mut stage.device, block);
     }
-    stage.allocator.walk(&mut |view| assert_ne!(view.state, BlockUse::Allocated));
+    assert!(stage.allocator.blocks().iter().all(|view| view.state != BlockUse::Allocated));
     stage.allocator.trim(&mut stage.device);
     assert!(stage.device.device.is_pristine());
 }

@@ -14,8 +14,8 @@
 //! from `cudaMalloc` at once, by default half of the free memory. Here addresses are reserved for all of it, and
 //! memory is mapped as far up as it was ever used: what is held says how large an arena the program needs.
 
-use super::pool::{Free, Place, Policy};
-use super::{Counter, NIL, OptionError, OptionSpec, Options};
+use super::pool::{Place, Policy};
+use super::{BlockView, Counter, NIL, OptionError, OptionSpec, Options};
 use crate::device::{Device, DeviceError, DevicePtr, GRANULE, HandleId, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, MIB, round_up};
@@ -217,16 +217,16 @@ impl Policy for RmmArena {
         self.range.map_or(at, |range| range.at)
     }
 
-    fn walk_free(&self, visit: &mut dyn FnMut(Free)) {
-        let Some(range) = self.range else { return };
-        let end = range.at.0 + self.mapped();
-        let mut show = |stream: StreamId, blocks: &Superblocks| {
-            for (at, size) in blocks.free().filter(|&(at, _)| at < end) {
-                visit(Free { at: DevicePtr(at), size: size.min(end - at), stream });
+    fn free(&self) -> Vec<BlockView> {
+        let end = self.range.map_or(0, |range| range.at.0 + self.mapped());
+        let mut views = Vec::new();
+        let arenas = self.arenas.iter().map(|(stream, arena)| (*stream, arena));
+        for (stream, arena) in arenas.chain([(StreamId(0), &self.global)]) {
+            for (at, size) in arena.free().filter(|&(at, _)| at < end) {
+                views.push(BlockView::free(DevicePtr(at), size.min(end - at), stream));
             }
-        };
-        show(StreamId(0), &self.global);
-        self.arenas.iter().for_each(|(stream, arena)| show(*stream, arena));
+        }
+        views
     }
 
     fn counters(&self) -> Vec<Counter> {

@@ -32,15 +32,17 @@ mod profile;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use self::profile::{Entry, Plan, UNIT, plan};
 use super::last_users::LastUsers;
-use super::pool::{Free, Place, Policy};
+use super::pool::{Place, Policy};
 use super::{
-    AllocError, Allocator, BlockId, BlockUse, Caching, Counter, Environment, NIL, OptionError,
-    OptionSpec, Options, Request,
+    AllocError, Allocator, BlockId, BlockUse, BlockView, Caching, Counter, Environment, NIL,
+    OptionError, OptionSpec, Options, Request,
 };
 use crate::device::{Device, DeviceError, DevicePtr, Result};
+use crate::holes::gaps;
 use gmlake_core::alloc_conf::AllocConf;
 use gmlake_core::program::{Lifetime, PoolId, StreamId};
 use gmlake_core::units::{Bytes, round_up};
@@ -53,8 +55,12 @@ struct Region {
 }
 
 impl Region {
+    fn range(&self) -> Range<u64> {
+        self.at.0..self.at.0 + self.size
+    }
+
     fn holds(&self, at: DevicePtr) -> bool {
-        self.at <= at && at.0 < self.at.0 + self.size
+        self.range().contains(&at.0)
     }
 }
 
@@ -187,17 +193,10 @@ impl StAlloc {
     }
 
     /// Free parts of a range of the region.
-    fn free_in(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
-        let before = self.taken.range(..from).next_back().map(|(&at, &size)| (at, size));
-        let inside = self.taken.range(from..to).map(|(&at, &size)| (at, size));
-        let (mut free, mut cursor) = (Vec::new(), from);
-        for (at, size) in before.into_iter().chain(inside).chain([(to, 0)]) {
-            if at > cursor {
-                free.push((cursor, at));
-            }
-            cursor = cursor.max(at + size);
-        }
-        free
+    fn free_in(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        let before = self.taken.range(..range.start).next_back();
+        let met = before.into_iter().chain(self.taken.range(range.clone()));
+        gaps(range, met.map(|(&at, &size)| (at, size)))
     }
 
     /// Where a request is served in the region, if it is.
@@ -205,18 +204,18 @@ impl StAlloc {
         let Region { at: base, size: limit } = self.region?;
         match *way {
             Way::Planned(offset) => {
-                let (from, to) = (base.0 + offset, base.0 + offset + size);
-                let is_free = offset + size <= limit && self.free_in(from, to) == [(from, to)];
-                is_free.then_some(DevicePtr(from))
+                let place = base.0 + offset..base.0 + offset + size;
+                let is_free = offset + size <= limit && self.free_in(place.clone()) == [place];
+                is_free.then_some(base.offset(offset))
             }
             Way::Spare(number) => {
                 let Entry::Varied { spare } = &self.plan.as_ref()?.entries[number] else {
                     return None;
                 };
-                let now =
-                    spare.iter().flat_map(|(from, to)| self.free_in(base.0 + from, base.0 + to));
-                let fitting = now.filter(|(from, to)| to - from >= size);
-                fitting.min_by_key(|(from, to)| to - from).map(|(from, _)| DevicePtr(from))
+                let places = spare.iter().map(|part| base.0 + part.start..base.0 + part.end);
+                let now = places.flat_map(|place| self.free_in(place));
+                let fitting = now.filter(|free| free.end - free.start >= size);
+                fitting.min_by_key(|free| free.end - free.start).map(|free| DevicePtr(free.start))
             }
             Way::Small | Way::Cached => None,
         }
@@ -312,30 +311,21 @@ impl Policy for StAlloc {
 
     fn segment(&self, at: DevicePtr) -> DevicePtr {
         let own = self.region.iter().chain(&self.small.regions).find(|region| region.holds(at));
-        let mut segment = own.map_or(at, |region| region.at);
-        if own.is_none() {
-            self.caching.walk(&mut |view| {
-                if view.at == at {
-                    segment = view.segment;
-                }
-            });
-        }
-        segment
+        own.map(|region| region.at).unwrap_or_else(|| {
+            let cached = self.caching.blocks().into_iter().find(|view| view.at == at);
+            cached.map_or(at, |view| view.segment)
+        })
     }
 
-    fn walk_free(&self, visit: &mut dyn FnMut(Free)) {
+    fn free(&self) -> Vec<BlockView> {
         let stream = StreamId(0);
-        if let Some(Region { at, size }) = self.region {
-            for (from, to) in self.free_in(at.0, at.0 + size) {
-                visit(Free { at: DevicePtr(from), size: to - from, stream });
-            }
-        }
-        self.small.free.iter().for_each(|&at| visit(Free { at, size: UNIT, stream }));
-        self.caching.walk(&mut |view| {
-            if view.state == BlockUse::Free {
-                visit(Free { at: view.at, size: view.size, stream: view.stream });
-            }
-        });
+        let region = self.region.map_or(0..0, |region| region.range());
+        let planned = self.free_in(region).into_iter().map(|gap| BlockView::gap(gap, stream));
+        let small = self.small.free.iter().map(|&at| BlockView::free(at, UNIT, stream));
+        let cached = self.caching.blocks().into_iter();
+        let cached = cached.filter(|view| view.state == BlockUse::Free);
+        let cached = cached.map(|view| BlockView::free(view.at, view.size, view.stream));
+        planned.chain(small).chain(cached).collect()
     }
 
     fn counters(&self) -> Vec<Counter> {

@@ -11,9 +11,12 @@
 //!
 //! From `Synthesizer/trace_parser.py` and `plan_generator.py`.
 
+use std::ops::Range;
+
 use rustc_hash::FxHashSet;
 
 use super::layers::{Block, Period, place};
+use crate::holes::gaps;
 use gmlake_core::program::Lifetime;
 use gmlake_core::units::{Bytes, round_up};
 
@@ -43,7 +46,7 @@ pub(super) enum Entry {
     /// Its place, and the size that it must have.
     Fixed { offset: Bytes, size: Bytes },
     /// A request whose size changes: what the plan leaves free for as long as it lived in the profile.
-    Varied { spare: Vec<(Bytes, Bytes)> },
+    Varied { spare: Vec<Range<Bytes>> },
 }
 
 /// A request of the profile; the tail is iteration `usize::MAX`, the set-up `None`.
@@ -189,23 +192,15 @@ struct Spares<'t> {
 
 impl Spares<'_> {
     /// Ranges that nothing of the plan is in while a tensor lives (`get_spare_addr`).
-    fn during(&self, tensor: &Tensor) -> Vec<(Bytes, Bytes)> {
+    fn during(&self, tensor: &Tensor) -> Vec<Range<Bytes>> {
         let lives = |other: &&Tensor| other.start < tensor.end && other.end > tensor.start;
         let taken = self.tensors.iter().filter(lives).filter_map(|other| {
             let at = self.offsets[other.number]?;
-            Some((at, at + round_up(other.size, UNIT)))
+            Some((at, round_up(other.size, UNIT)))
         });
         let mut taken: Vec<_> = taken.collect();
         taken.sort_unstable();
-        taken.push((self.size, self.size));
-        let (mut spare, mut cursor) = (Vec::new(), 0);
-        for (start, end) in taken {
-            if start > cursor {
-                spare.push((cursor, start));
-            }
-            cursor = cursor.max(end);
-        }
-        spare
+        gaps(0..self.size, taken)
     }
 }
 

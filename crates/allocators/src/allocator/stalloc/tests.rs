@@ -4,7 +4,7 @@ use super::StAlloc;
 use super::layers::{Block, Period, place};
 use super::profile::UNIT;
 use crate::allocator::pool::Pool;
-use crate::allocator::{Allocation, Allocator, Environment, Options, Request};
+use crate::allocator::{Allocation, Allocator, Environment, Options, Request, segment_of};
 use crate::device::{DevicePtr, SimDevice};
 use gmlake_core::alloc_conf::AllocConf;
 use gmlake_core::program::{Lifetime, PoolId, StreamId};
@@ -77,12 +77,7 @@ fn lifetimes(lines: &[Line<'_>]) -> Vec<Lifetime> {
 }
 
 fn place_of(allocator: &dyn Allocator, given: Allocation, segments: &[DevicePtr]) -> String {
-    let mut segment = given.at;
-    allocator.walk(&mut |view| {
-        if view.at == given.at {
-            segment = view.segment;
-        }
-    });
+    let segment = segment_of(allocator, given.at);
     match segments.iter().position(|&known| known == segment) {
         Some(0) => format!("plan+{}", given.at.0 - segment.0),
         Some(_) => format!("small+{}", given.at.0 - segment.0),

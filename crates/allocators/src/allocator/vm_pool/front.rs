@@ -5,7 +5,7 @@
 
 use super::VmPool;
 use super::pblock::BlockState;
-use crate::allocator::live::{Live, LiveBlock};
+use crate::allocator::live::Live;
 use crate::allocator::small_pool::{
     SMALL_LIMIT, SMALL_SEGMENT, SmallBlock, SmallPool, round_small,
 };
@@ -14,7 +14,7 @@ use crate::allocator::{
     SlabIndex, Usage,
 };
 use crate::device::{Device, DeviceError, DevicePtr, Result};
-use gmlake_core::program::{PoolId, StreamId};
+use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, round_up};
 
 /// Where a tensor lives.
@@ -122,8 +122,8 @@ impl<S: Stitcher> Allocator for S {
         counters
     }
 
-    fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
-        self.front().walk(visit);
+    fn blocks(&self) -> Vec<BlockView> {
+        self.front().blocks()
     }
 }
 
@@ -241,22 +241,33 @@ impl Front {
         self.small.segments()
     }
 
-    /// Shows every block in address order. A tensor in an sBlock is shown at the sBlock's addresses, and the pBlocks
+    /// Every block in address order. A tensor in an sBlock is shown at the sBlock's addresses, and the pBlocks
     /// under it as aliases, so that each byte of memory is shown once as allocated, pending or free. Each address is
     /// shown once, too: an idle sBlock on the addresses of its segment is not shown, and when it is in use, its
     /// pBlocks are not.
-    pub(in crate::allocator) fn walk(&self, visit: &mut dyn FnMut(BlockView)) {
-        let mut views = Vec::new();
-        self.walk_tensors(&mut views);
-        self.walk_idle(&mut views);
+    pub(in crate::allocator) fn blocks(&self) -> Vec<BlockView> {
+        let mut views: Vec<_> = self.live.views().map(|block| self.tensor(block)).collect();
+        let small = self.small.free_blocks();
+        views.extend(small.map(|&SmallBlock { at, size, stream, segment, .. }| {
+            let kind = BlockKind::Small;
+            BlockView { kind, segment, ..BlockView::free(at, size, stream) }
+        }));
+        views.extend(self.pool.blocks().filter_map(|index| self.idle_pblock(index)));
+        let sblocks = self.pool.sblocks().map(|index| self.pool.sblock(index));
+        let idle = sblocks.filter(|sblock| sblock.is_idle() && sblock.has_range());
+        views.extend(idle.map(|sblock| {
+            let (at, size, stream) = (sblock.at, self.pool.bytes(sblock.len), sblock.stream);
+            let kind = BlockKind::Stitched;
+            BlockView { kind, ..BlockView::unnamed(at, size, stream, BlockUse::Alias) }
+        }));
         views.sort_by_key(|view| (view.at, view.state));
         let mut end = DevicePtr(0);
-        for view in views {
-            if view.state != BlockUse::Alias || view.at >= end {
-                end = view.at.offset(view.size);
-                visit(view);
-            }
-        }
+        views.retain(|view| {
+            let is_shown = view.state != BlockUse::Alias || view.at >= end;
+            end = if is_shown { view.at.offset(view.size) } else { end };
+            is_shown
+        });
+        views
     }
 
     #[inline]
@@ -277,76 +288,28 @@ impl Front {
         }
     }
 
-    fn walk_tensors(&self, views: &mut Vec<BlockView>) {
-        for (id, live) in self.live.iter() {
-            let &LiveBlock { place, at, requested, size, state, .. } = live;
-            let (stream, kind, segment) = match place {
-                Place::Small(block) => {
-                    let block = self.small.block(block);
-                    (block.stream, BlockKind::Small, block.segment)
-                }
-                Place::Primitive(block) => {
-                    let segment = self.pool.segment_at(block);
-                    (self.pool.block(block).stream, BlockKind::Large, segment)
-                }
-                Place::Stitched(block) => {
-                    let sblock = self.pool.sblock(block);
-                    let (kind, segment) = match sblock.has_range() {
-                        true => (BlockKind::Stitched, at),
-                        false => (BlockKind::Large, self.pool.home_of(sblock)),
-                    };
-                    (sblock.stream, kind, segment)
-                }
-            };
-            let block = Some(id);
-            let pool = PoolId::DEFAULT;
-            views.push(BlockView {
-                block,
-                at,
-                size,
-                requested,
-                stream,
-                state,
-                pool,
-                kind,
-                segment,
-            });
-        }
+    fn tensor(&self, (place, view): (Place, BlockView)) -> BlockView {
+        let (kind, segment) = match place {
+            Place::Small(block) => (BlockKind::Small, self.small.block(block).segment),
+            Place::Primitive(block) => (BlockKind::Large, self.pool.segment_at(block)),
+            Place::Stitched(block) => match self.pool.sblock(block) {
+                sblock if sblock.has_range() => (BlockKind::Stitched, view.at),
+                sblock => (BlockKind::Large, self.pool.home_of(sblock)),
+            },
+        };
+        BlockView { kind, segment, ..view }
     }
 
-    fn walk_idle(&self, views: &mut Vec<BlockView>) {
-        let nothing = BlockView {
-            block: None,
-            at: DevicePtr(0),
-            size: 0,
-            requested: 0,
-            stream: StreamId(0),
-            state: BlockUse::Free,
-            pool: PoolId::DEFAULT,
-            kind: BlockKind::Large,
-            segment: DevicePtr(0),
+    /// A pBlock that no tensor uses by itself, if its memory is there.
+    fn idle_pblock(&self, index: SlabIndex) -> Option<BlockView> {
+        let block = self.pool.block(index);
+        let state = match block.state {
+            BlockState::Free => BlockUse::Free,
+            BlockState::Held => BlockUse::Alias,
+            BlockState::Used | BlockState::Gone => return None,
         };
-        for (_, block) in self.small.blocks().filter(|(_, block)| block.is_free) {
-            let SmallBlock { at, size, stream, segment, .. } = *block;
-            let kind = BlockKind::Small;
-            views.push(BlockView { at, size, stream, kind, segment, ..nothing });
-        }
-        for index in self.pool.blocks() {
-            let block = self.pool.block(index);
-            let state = match block.state {
-                BlockState::Free => BlockUse::Free,
-                BlockState::Held => BlockUse::Alias,
-                BlockState::Used | BlockState::Gone => continue,
-            };
-            let (at, stream) = (block.at, block.stream);
-            let (size, segment) = (self.pool.bytes(block.len), self.pool.segment_at(index));
-            views.push(BlockView { at, size, stream, state, segment, ..nothing });
-        }
-        let sblocks = self.pool.sblocks().map(|index| self.pool.sblock(index));
-        for sblock in sblocks.filter(|sblock| sblock.is_idle() && sblock.has_range()) {
-            let (at, size, stream) = (sblock.at, self.pool.bytes(sblock.len), sblock.stream);
-            let (state, kind) = (BlockUse::Alias, BlockKind::Stitched);
-            views.push(BlockView { at, size, stream, state, kind, segment: at, ..nothing });
-        }
+        let segment = self.pool.segment_at(index);
+        let view = BlockView::unnamed(block.at, self.pool.bytes(block.len), block.stream, state);
+        Some(BlockView { segment, ..view })
     }
 }

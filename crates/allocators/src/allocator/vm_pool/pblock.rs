@@ -168,8 +168,7 @@ impl VmPool {
 
     /// Every pBlock, segment by segment, in address order.
     pub(in crate::allocator) fn blocks(&self) -> impl Iterator<Item = SlabIndex> {
-        let segments = (0..self.segments.len() as SlabIndex).map(|index| &self.segments[index]);
-        segments.filter(|segment| !segment.is_gone()).flat_map(move |segment| {
+        self.segments.iter().flat_map(move |(_, segment)| {
             let mut at = 0;
             std::iter::from_fn(move || {
                 let block = (at < segment.len).then(|| segment.blocks.find(at))?;

@@ -14,7 +14,7 @@ pub(in crate::allocator) struct SBlock {
     /// Its first byte.
     pub(in crate::allocator) at: DevicePtr,
     pub(in crate::allocator) stream: StreamId,
-    /// Number of chunks; 0 if it was destroyed.
+    /// Number of chunks.
     pub(in crate::allocator) len: u32,
     /// How many of them, from the first on, a tensor uses; 0 if it is idle.
     pub(in crate::allocator) used: u32,
@@ -28,10 +28,10 @@ pub(in crate::allocator) struct SBlock {
 }
 
 impl SBlock {
-    /// Whether it exists and no tensor lives in it.
+    /// Whether no tensor lives in it.
     #[inline]
     pub(in crate::allocator) fn is_idle(&self) -> bool {
-        self.used == 0 && self.len > 0
+        self.used == 0
     }
 
     /// Whether it has an address range of its own.
@@ -64,7 +64,7 @@ impl VmPool {
 
     /// Numbers of all sBlocks that exist.
     pub(in crate::allocator) fn sblocks(&self) -> impl Iterator<Item = SlabIndex> {
-        (0..self.sblocks.len() as SlabIndex).filter(|&index| self.sblocks[index].len > 0)
+        self.sblocks.iter().map(|(index, _)| index)
     }
 
     /// The smallest usable sBlock with `chunks` to `most` chunks, the lowest address among equals.
@@ -180,9 +180,8 @@ impl VmPool {
             self.segments[extent.segment].over.remove(&index);
         }
         self.unwatch(index);
-        let sblock = &mut self.sblocks[index];
+        let sblock = &self.sblocks[index];
         let (at, mapped, reserved) = (sblock.at, sblock.len, sblock.reserved);
-        sblock.len = 0;
         self.sblocks.remove(index);
         self.tally.destroyed += 1;
         if reserved > 0 {

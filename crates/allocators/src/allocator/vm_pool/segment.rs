@@ -209,9 +209,4 @@ impl Segment {
     pub(super) fn address(&self, chunk: u32, chunk_size: Bytes) -> DevicePtr {
         self.at.offset(Bytes::from(chunk) * chunk_size)
     }
-
-    /// Whether all of it was given back.
-    pub(super) fn is_gone(&self) -> bool {
-        self.backed == 0
-    }
 }

@@ -168,9 +168,12 @@ fn check<D>(front: &Front, live: &[BlockId], mirror: &Mirror<D>) {
     check_sblocks(&front.pool, &used, mirror);
     check_watches(&front.pool);
     check_searches(&front.pool);
-    let mut shown = 0;
-    front.walk(&mut |view| shown += if view.state == BlockUse::Alias { 0 } else { view.size });
-    assert_eq!(shown, front.live.usage().reserved, "each byte held is shown once");
+    let shown = front.blocks().into_iter().filter(|view| view.state != BlockUse::Alias);
+    assert_eq!(
+        shown.map(|view| view.size).sum::<Bytes>(),
+        front.live.usage().reserved,
+        "each byte held is shown once"
+    );
 }
 
 #[derive(Debug, Clone)]
