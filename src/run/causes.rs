@@ -1,8 +1,8 @@
 //! Causes: why memory is reserved that was not asked for. Every byte of it has exactly one.
 //!
 //! At the moment at which most memory is reserved, an allocator holds more than the program asked for. Each block that
-//! it then shows ([`Allocator::blocks`](crate::allocator::Allocator::blocks)) is looked at next to the request that forced
-//! it to grow to that size: whatever is free and did not serve that request was of no use there, and there is a reason.
+//! it then has ([`Allocator::blocks`](crate::allocator::Allocator::blocks)) is looked at next to the request that made
+//! it grow to that size: whatever is free and did not serve that request was of no use there, and there is a reason.
 //!
 //! ```text
 //!   reserved   ████ requested ████▒▒ rounding ▒▒░░░░░░░░░░░░░░░░░░░░░ free ░░░░░░░░░░░░░░░░░░░░░░░
