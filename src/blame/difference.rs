@@ -24,7 +24,7 @@ impl FromStr for Tolerance {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if !text.trim_end().ends_with('%') {
-            return parse_size(text).map(Self::Bytes).map_err(|error| error.to_string());
+            return parse_size(text).map(Self::Bytes);
         }
         let share = parse_share(text).ok().filter(|&share| share >= 0.0);
         share.map(Self::Share).ok_or_else(|| {

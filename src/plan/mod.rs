@@ -20,7 +20,7 @@ mod series;
 pub mod show;
 
 pub use fit::{FitVerdict, JobFit, RankFit};
-pub use gmlake_core::cards::{Card, CardError, Target};
+pub use gmlake_core::cards::{Card, Target};
 pub use need::{JobPlan, Need, Plan, Shortage, Trial, Verdict};
 pub use series::{Limit, Series};
 

@@ -82,7 +82,7 @@ fn expand((first, rest): (&str, &str)) -> Result<Vec<String>, String> {
     let plain = |text: &str| text.trim().parse::<f64>().ok().filter(|n| n.is_finite());
     let is_size = plain(first).is_none() || plain(last).is_none();
     let number = |text: &str| match is_size {
-        true => parse_size(text).map(|bytes| bytes as f64).map_err(|error| error.to_string()),
+        true => parse_size(text).map(|bytes| bytes as f64),
         false => plain(text).ok_or_else(|| format!("{text:?} is not a number")),
     };
     let show = |value: f64| if is_size { size(value as Bytes) } else { value.to_string() };

@@ -16,7 +16,8 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cards::{self, Card, CardError, Target};
+use crate::cards::{self, Card, Target};
+use crate::input_error::InputError;
 use crate::units::{Bytes, MIB, Size};
 
 const BUILT_IN: &str = include_str!("beside.csv");
@@ -220,7 +221,7 @@ pub fn beside_pytorch(card: &str, uses: &Uses) -> Beside {
 ///
 /// # Errors
 /// If that leaves nothing.
-pub fn target(card: &Card, uses: &Uses) -> Result<Target, CardError> {
+pub fn target(card: &Card, uses: &Uses) -> Result<Target, InputError> {
     card.target(beside_pytorch(&card.name, uses).high_bytes)
 }
 

@@ -4,12 +4,18 @@
 //! NCCL take their part before the first tensor. The catalogue is `cards.csv` next to this file; `--cards FILE` reads
 //! another one in the same form.
 
+use std::fmt::Display;
+
 use serde::{Deserialize, Serialize};
 
+use crate::input_error::InputError;
 use crate::reader_error;
 use crate::units::{Bytes, Size, parse_size};
 
 const BUILT_IN: &str = include_str!("cards.csv");
+
+/// What an error is about.
+const CATALOGUE: &str = "catalogue of cards";
 
 /// A card.
 #[derive(Debug, Clone, PartialEq)]
@@ -76,38 +82,6 @@ impl Target {
     }
 }
 
-/// Why a catalogue was refused.
-#[derive(Debug, thiserror::Error)]
-pub enum CardError {
-    /// The file cannot be read, or a line of it.
-    #[error("catalogue of cards: {}", reader_error::table(.0))]
-    Csv(csv::Error),
-    /// A card's memory is not a size, or leaves nothing after the reserve.
-    #[error("catalogue of cards: {card}: {problem}")]
-    Card {
-        /// The card.
-        card: String,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// The name is of more than one card.
-    #[error("card {name:?} may be one of several: {known}")]
-    Several {
-        /// What was asked for.
-        name: String,
-        /// The cards of that name.
-        known: String,
-    },
-    /// There is no such card.
-    #[error("there is no card {name:?}; there are: {known}")]
-    Unknown {
-        /// What was asked for.
-        name: String,
-        /// All that there are.
-        known: String,
-    },
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
@@ -153,61 +127,61 @@ impl Card {
     ///
     /// # Errors
     /// If a line is not understood.
-    pub fn read(text: impl std::io::Read) -> Result<Vec<Self>, CardError> {
+    pub fn read(text: impl std::io::Read) -> Result<Vec<Self>, InputError> {
         let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(text);
-        reader.deserialize().map(|line| Self::from_line(line.map_err(CardError::Csv)?)).collect()
+        let lines = reader.deserialize().map(|line| match line {
+            Ok(line) => Self::from_line(line),
+            Err(error) => Err(InputError::at(CATALOGUE, reader_error::table(&error))),
+        });
+        lines.collect()
     }
 
     /// The card of this name as people write it: `h100-80gb`, `A6000`, `NVIDIA GeForce RTX 3090`.
     ///
     /// # Errors
     /// If there is none, or several; the message says which there are.
-    pub fn find<'a>(cards: &'a [Self], name: &str) -> Result<&'a Self, CardError> {
+    pub fn find<'a>(cards: &'a [Self], name: &str) -> Result<&'a Self, InputError> {
         let names: Vec<&str> = cards.iter().map(|card| card.name.as_str()).collect();
-        let listed = |places: &[usize]| {
-            places.iter().map(|&place| names[place]).collect::<Vec<_>>().join(", ")
-        };
-        match *named(&names, name) {
-            [place] => Ok(&cards[place]),
-            [] => {
-                let known = listed(&(0..names.len()).collect::<Vec<_>>());
-                Err(CardError::Unknown { name: name.to_owned(), known })
-            }
+        let problem = match *named(&names, name) {
+            [place] => return Ok(&cards[place]),
+            [] => format!("there is no card {name:?}; there are: {}", names.join(", ")),
             ref several => {
-                Err(CardError::Several { name: name.to_owned(), known: listed(several) })
+                let known: Vec<&str> = several.iter().map(|&place| names[place]).collect();
+                format!("card {name:?} may be one of several: {}", known.join(", "))
             }
-        }
+        };
+        Err(InputError(problem))
     }
 
     /// What a job may hold on this card, less a reserve.
     ///
     /// # Errors
     /// If the reserve leaves nothing.
-    pub fn target(&self, reserve: Bytes) -> Result<Target, CardError> {
+    pub fn target(&self, reserve: Bytes) -> Result<Target, InputError> {
         let capacity_bytes = self.usable_bytes.checked_sub(reserve).filter(|&left| left > 0);
         let capacity_bytes = capacity_bytes.ok_or_else(|| {
             let (usable, reserve) = (Size(self.usable_bytes), Size(reserve));
-            self.wrong(format!("a reserve of {reserve} leaves nothing of {usable}"))
+            self.wrong(format_args!("a reserve of {reserve} leaves nothing of {usable}"))
         })?;
         Ok(Target { name: self.name.clone(), capacity_bytes, reserve_bytes: reserve })
     }
 
-    fn from_line(line: Line) -> Result<Self, CardError> {
+    fn from_line(line: Line) -> Result<Self, InputError> {
         let chip = line.chip();
         let Line { name, marketing_gb, usable, source, .. } = line;
         let card = Self { name, marketing_gb, usable_bytes: 0, source, chip };
         if line.reported.is_some() && card.chip.is_none() {
-            return Err(card.wrong("a column behind `reported` is empty or no number".to_owned()));
+            return Err(card.wrong("a column behind `reported` is empty or no number"));
         }
         match parse_size(&usable) {
             Ok(usable_bytes @ 1..) => Ok(Self { usable_bytes, ..card }),
-            Ok(0) => Err(card.wrong("a card without memory".to_owned())),
-            Err(error) => Err(card.wrong(error.to_string())),
+            Ok(0) => Err(card.wrong("a card without memory")),
+            Err(error) => Err(card.wrong(error)),
         }
     }
 
-    fn wrong(&self, problem: String) -> CardError {
-        CardError::Card { card: self.name.clone(), problem }
+    fn wrong(&self, problem: impl Display) -> InputError {
+        InputError(format!("{CATALOGUE}: {}: {problem}", self.name))
     }
 }
 

@@ -18,24 +18,14 @@ pub const GIB: Bytes = 1 << 30;
 /// 2^40 bytes.
 pub const TIB: Bytes = 1 << 40;
 
-/// Why a text is not a size.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SizeError {
-    /// It is none.
-    #[error("{0:?} is not a size: write a number with B, KiB, MiB, GiB or TiB, such as 80GiB")]
-    Text(String),
-    /// It does not fit in 63 bits.
-    #[error("{0:?} is too large: sizes end at 8388607TiB")]
-    TooLarge(String),
-}
-
 /// Reads a size such as `80GiB`, `1.5g`, `512 MiB` or `2097152`; a fraction of a byte is dropped.
 ///
 /// # Errors
-/// When the number or the suffix is not understood, or the size does not fit in 63 bits.
-pub fn parse_size(text: &str) -> Result<Bytes, SizeError> {
-    let error = || SizeError::Text(text.to_owned());
-    let too_large = || SizeError::TooLarge(text.to_owned());
+/// When the number or the suffix is not understood, or the size does not fit in 63 bits: says so in words.
+pub fn parse_size(text: &str) -> Result<Bytes, String> {
+    let units = "write a number with B, KiB, MiB, GiB or TiB, such as 80GiB";
+    let error = || format!("{text:?} is not a size: {units}");
+    let too_large = || format!("{text:?} is too large: sizes end at 8388607TiB");
     let trimmed = text.trim();
     let digits = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_');
     let (number, suffix) = trimmed.split_at(digits.unwrap_or(trimmed.len()));
@@ -51,50 +41,33 @@ pub fn parse_size(text: &str) -> Result<Bytes, SizeError> {
     if bytes <= i64::MAX as u64 { Ok(bytes) } else { Err(too_large()) }
 }
 
-/// Why a text is not the memory of a device.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum MemoryError {
-    /// It is no size.
-    #[error(transparent)]
-    Size(#[from] SizeError),
-    /// A number without a unit, which would be bytes.
-    #[error("{0} without a unit is {1} bytes: write {0}GiB, or {1}B if you mean it")]
-    Unit(String, Bytes),
-}
-
 /// Reads the memory of a device. As [`parse_size`], but a small number must have its unit: whoever writes `40` does not
 /// mean bytes.
 ///
 /// # Errors
-/// When it is no size, or the unit is missing.
-pub fn parse_memory(text: &str) -> Result<Bytes, MemoryError> {
-    let size = parse_size(text)?;
-    let is_bare = text.trim().ends_with(|c: char| c.is_ascii_digit());
-    if is_bare && (1..MIB).contains(&size) {
-        Err(MemoryError::Unit(text.trim().to_owned(), size))
-    } else {
-        Ok(size)
+/// When it is no size, or the unit is missing: says so in words.
+pub fn parse_memory(text: &str) -> Result<Bytes, String> {
+    let (size, text) = (parse_size(text)?, text.trim());
+    if text.ends_with(|c: char| c.is_ascii_digit()) && (1..MIB).contains(&size) {
+        let bytes = format!("{text} without a unit is {size} bytes");
+        return Err(format!("{bytes}: write {text}GiB, or {size}B if you mean it"));
     }
-}
-
-/// Why a text is not a share.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not a share: write a percentage such as 3%, or a number such as 0.03")]
-pub struct ShareError {
-    text: String,
+    Ok(size)
 }
 
 /// Reads a share: `3%`, or `0.03`. It may be negative, or more than the whole.
 ///
 /// # Errors
-/// When it is no number, or none that is finite.
-pub fn parse_share(text: &str) -> Result<f64, ShareError> {
+/// When it is no number, or none that is finite: says so in words.
+pub fn parse_share(text: &str) -> Result<f64, String> {
     let (number, whole) = match text.trim().strip_suffix('%') {
         Some(percent) => (percent.trim(), 100.0),
         None => (text.trim(), 1.0),
     };
     let share = number.parse().ok().map(|number: f64| number / whole);
-    share.filter(|share| share.is_finite()).ok_or_else(|| ShareError { text: text.to_owned() })
+    let forms = "write a percentage such as 3%, or a number such as 0.03";
+    let error = || format!("{text:?} is not a share: {forms}");
+    share.filter(|share| share.is_finite()).ok_or_else(error)
 }
 
 /// No count that people type is larger.

@@ -108,7 +108,7 @@ impl Sheet {
             "alloc" => {
                 let size = row.get(self.columns.size).filter(|size| !size.is_empty());
                 let size = size.ok_or_else(|| format!("alloc of {id:?} without a size"))?;
-                let size = parse_size(size).map_err(|error| error.to_string())?;
+                let size = parse_size(size)?;
                 let addr = self.next_addr;
                 let end = addr.checked_add(size.max(1).next_multiple_of(NAME_SPACING));
                 self.next_addr = end.ok_or("the sizes exceed 2^64 bytes together")?;

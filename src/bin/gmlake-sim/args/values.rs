@@ -29,7 +29,7 @@ pub(crate) fn memory(text: &str) -> Result<Memory, String> {
 }
 
 pub(crate) fn bytes(text: &str) -> Result<Bytes, String> {
-    parse_memory(text).map_err(|error| error.to_string())
+    parse_memory(text)
 }
 
 /// A number of threads; more than the most are as many as that.
@@ -39,13 +39,13 @@ pub(crate) fn threads(text: &str) -> Result<NonZeroUsize, String> {
 
 pub(crate) fn share(text: &str) -> Result<f64, String> {
     let valid = |share: &f64| *share > 0.0 && *share <= 1.0;
-    let known = parse_share(text).map_err(|error| error.to_string())?;
+    let known = parse_share(text)?;
     Some(known).filter(valid).ok_or_else(|| "a share is above 0 and at most 1".to_owned())
 }
 
 /// A share of which there is no more than the whole; 0 is one, too.
 pub(crate) fn worth(text: &str) -> Result<f64, String> {
-    let known = parse_share(text).map_err(|error| error.to_string())?;
+    let known = parse_share(text)?;
     let valid = |share: &f64| (0.0..=1.0).contains(share);
     Some(known).filter(valid).ok_or_else(|| "it must be a share from 0 to 1".to_owned())
 }
