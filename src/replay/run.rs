@@ -7,7 +7,7 @@ use super::probe::PaceProbe;
 use super::stamped::Stamped;
 use super::summary::{LogDifference, ReplaySummary, StepReplay};
 use super::twin::{Twin, simulate};
-use crate::allocator::{Allocator, Choice, Environment, OptionError, Role, Supervised};
+use crate::allocator::{Allocator, Checked, Choice, Environment, OptionError, Role};
 use crate::cuda::{Background, Coverage, CudaDevice, DriverError, Gpu, GpuError, Painter};
 use crate::device::{
     AddressPolicy, CallLog, Device, MemoryInfo, Profile, Result, SimDevice, Timed, Watched,
@@ -114,7 +114,7 @@ pub fn replay(
     let build = || {
         let allocator = choice.build(&environment, has_pools)?;
         Ok::<Box<dyn Allocator>, OptionError>(match choice.spec.role {
-            Role::PlugIn => Box::new(Supervised::new(allocator, choice.spec)),
+            Role::PlugIn => Box::new(Checked::supervised(allocator, choice.spec)),
             _ => allocator,
         })
     };

@@ -21,8 +21,8 @@ use super::meter::Meter;
 use super::opened::Opened;
 use super::setup::{Memory, Setup};
 use crate::allocator::{
-    AllocError, Allocator, BlockId, Choice, Counter, OptionError, Options, Request, Role,
-    Supervised, find,
+    AllocError, Allocator, BlockId, Checked, Choice, Counter, OptionError, Options, Request, Role,
+    find,
 };
 use crate::device::{Bill, Counted, DeviceError, Priced, Result as DeviceResult, Watched};
 use crate::drive::{Observer, Replay};
@@ -296,7 +296,7 @@ impl<'t> Stage<'t> {
         let allocator = choice.build(&setup.environment(opened), opened.has_private_pools())?;
         Ok(Self {
             allocator: match setup.supervision.covers(choice.spec.role) {
-                true => Box::new(Supervised::new(allocator, choice.spec)),
+                true => Box::new(Checked::supervised(allocator, choice.spec)),
                 false => allocator,
             },
             device: Watched::new(setup.device(opened, choice), watch),

@@ -271,7 +271,7 @@ impl Setup {
     pub fn check(&self, opened: &Opened) -> Result<(), OptionError> {
         let Some(Conf::Typed(typed)) = &self.conf else { return Ok(()) };
         let read = typed.read(self.version(opened));
-        read.map(drop).map_err(|error| OptionError::Conf(error.to_string()))
+        read.map(drop).map_err(|error| OptionError(error.to_string()))
     }
 
     /// The allocator of ours that is PyTorch's own, under the settings given or recorded.

@@ -81,7 +81,10 @@ fn spec_of(table: &'static AllocatorTable) -> Result<Spec, String> {
     }
     let build = move |options: &mut gmlake_allocators::allocator::Options, _: &_| {
         let given = options.take_all();
-        let instance = functions.start(&given).ok_or(OptionError::NotStarted(given))?;
+        let instance = functions.start(&given).ok_or_else(|| {
+            let with = if given.is_empty() { "" } else { " with the options " };
+            OptionError(format!("the plug-in did not start{with}{given}"))
+        })?;
         Ok(hosted(Box::new(instance)))
     };
     Ok(Spec {

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gmlake_allocators::allocator::{Allocator, Environment, Options, Request, Spec, Supervised};
+use gmlake_allocators::allocator::{Allocator, Checked, Environment, Options, Request, Spec};
 use gmlake_allocators::device::SimDevice;
 use gmlake_core::alloc_conf::AllocConf;
 use gmlake_core::program::{PoolId, StreamId};
@@ -61,9 +61,9 @@ fn in_rust() -> PathBuf {
     test.ancestors().nth(2).unwrap().join("examples/libsize_classes.so")
 }
 
-fn start(spec: &'static Spec) -> Supervised {
+fn start(spec: &'static Spec) -> Checked {
     let environment = Environment::new(AllocConf::default());
-    Supervised::new(spec.build(&Options::default(), &environment).unwrap(), spec)
+    Checked::supervised(spec.build(&Options::default(), &environment).unwrap(), spec)
 }
 
 fn request(size: Bytes, stream: u16) -> Request {
@@ -71,7 +71,7 @@ fn request(size: Bytes, stream: u16) -> Request {
 }
 
 /// Requests of many sizes on two streams, freed in another order, for a few rounds.
-fn exercise(allocator: &mut Supervised, gpu: &mut SimDevice) -> Result<(), String> {
+fn exercise(allocator: &mut Checked, gpu: &mut SimDevice) -> Result<(), String> {
     let mut held = Vec::new();
     for round in 0..400_u64 {
         let size = [512, 700 * KIB, 3 * MIB, 40 * MIB, 77][round as usize % 5] * (1 + round % 3);

@@ -19,7 +19,8 @@ use std::collections::BTreeMap;
 
 use super::last_users::LastUsers;
 use super::pool::{Place, Policy};
-use super::{BlockView, Counter, NIL, OptionError, OptionSpec, Options};
+use super::spec::settings;
+use super::{BlockView, Counter};
 use crate::device::{Device, DeviceError, DevicePtr, Result};
 use crate::holes::Holes;
 use gmlake_core::program::StreamId;
@@ -33,11 +34,19 @@ const MOST_WASTE: Bytes = 128 * MIB;
 /// When the device has no room for a region, this share of it is tried next.
 const BACKPEDAL: f32 = 0.9;
 
+settings! {
+    BfcOptions {
+        preallocate: Bytes = size("preallocate", "0"),
+            "one region of this size and no other, as in JAX; 0: regions as needed";
+        garbage_collection: bool = switch("garbage_collection", "off"),
+            "give free regions back before running out of memory, as TensorFlow does";
+    }
+}
+
 /// Best fit with coalescing, in regions that double.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Bfc {
-    preallocate: Bytes,
-    collects: bool,
+    options: BfcOptions,
     /// Bytes that may be held; not known before the first region.
     limit: Option<Bytes>,
     next_region: Bytes,
@@ -50,35 +59,18 @@ pub(super) struct Bfc {
 }
 
 impl Bfc {
-    /// The options as a user sees them.
-    pub(super) const SPECS: &'static [OptionSpec] = &[
-        OptionSpec {
-            name: "preallocate",
-            default: "0",
-            help: "one region of this size and no other, as in JAX; 0: regions as needed",
-        },
-        OptionSpec {
-            name: "garbage_collection",
-            default: "off",
-            help: "give free regions back before running out of memory, as TensorFlow does",
-        },
-    ];
-
-    /// Makes the policy from its options. Fails if a value is of the wrong kind.
-    pub(super) fn from_options(options: &mut Options) -> Result<Self, OptionError> {
-        Ok(Self {
-            preallocate: options.size("preallocate", "0")?,
-            collects: options.switch("garbage_collection", "off")?,
-            ..Self::default()
-        })
+    pub(super) fn new(options: BfcOptions) -> Self {
+        Self { options, ..Self::default() }
     }
 
     /// The limit, and with it the size of the first region.
     fn limit(&mut self, device: &dyn Device) -> Bytes {
         *self.limit.get_or_insert_with(|| {
             let free = device.memory_info().free;
-            let limit = if self.preallocate > 0 { self.preallocate.min(free) } else { free };
-            let first = if self.preallocate > 0 { limit } else { limit.min(FIRST_REGION) };
+            let (limit, first) = match self.options.preallocate {
+                0 => (free, free.min(FIRST_REGION)),
+                size => (size.min(free), size.min(free)),
+            };
             self.next_region = round_up(first, UNIT).max(UNIT);
             limit
         })
@@ -130,7 +122,7 @@ impl Bfc {
         let idle = self.idle_regions();
         let bytes: Bytes = idle.iter().map(|at| self.regions[at]).sum();
         let available = self.limit(device).saturating_sub(self.held) + bytes;
-        let is_of_use = self.collects && bytes > 0 && size <= available;
+        let is_of_use = self.options.garbage_collection && bytes > 0 && size <= available;
         if is_of_use {
             self.release(device, &idle);
         }
@@ -190,7 +182,7 @@ impl Policy for Bfc {
     fn take(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<Place> {
         let (at, size) = self.search(device, size)?;
         self.users.take(device, (DevicePtr(at), size), stream);
-        Ok(Place { at: DevicePtr(at), size, key: NIL })
+        Ok(Place { at: DevicePtr(at), size })
     }
 
     fn give(&mut self, _device: &mut dyn Device, place: Place, stream: StreamId) {

@@ -13,19 +13,21 @@
 //! Checked after each call: what was handed out is backed and accessible, large enough, aligned, and shares no physical
 //! byte with anything in use, aliases included; no memory goes away from under a block before its free is completed;
 //! the [`Usage`] follows from the live blocks and from the memory that the device gave out; the peaks are those that
-//! were seen; `blocks` shows the same ones. A violation panics, with values.
+//! were seen; `blocks` shows the same ones. A violation panics, with values, as a test wants it. Under
+//! [`Checked::supervised`] nothing that an allocator does ends the program: the first panic becomes its
+//! [`fault`](Allocator::fault), in one line, and whatever comes later is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashMap;
 
 use super::afterlife::{Afterlife, LastUse};
-use super::spec::Spec;
+use super::quietly::quietly;
 use super::{
     AllocError, AllocResult, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView,
-    Counter, Request, Usage,
+    Counter, Request, Role, Spec, Usage,
 };
-use crate::device::{Device, DevicePtr, Extent, Record, Result};
+use crate::device::{Device, DeviceError, DevicePtr, Extent, Record, Result};
 use gmlake_core::program::{BlockState, Layout, Lifetime, PoolId, SegmentBlock, StreamId};
 use gmlake_core::units::{Bytes, Size};
 
@@ -46,6 +48,9 @@ struct Live {
 /// Calls after which the checker forgets who used memory that is gone: nobody can be handed that again.
 const FORGET_EVERY: u64 = 1 << 10;
 
+/// Calls of a supervised allocator between two looks at every block: a tenth of the time of a run.
+const AUDIT_EVERY: u64 = 5000;
+
 /// An allocator under supervision.
 pub struct Checked {
     inner: Box<dyn Allocator>,
@@ -64,6 +69,9 @@ pub struct Checked {
     /// Highest usage seen, and the peak last reported.
     seen: Usage,
     peak: Usage,
+    /// Whether a violation is a fault, in place of a panic.
+    is_supervised: bool,
+    fault: Option<String>,
 }
 
 impl Checked {
@@ -88,7 +96,34 @@ impl Checked {
             requested: 0,
             seen: Usage::default(),
             peak: Usage::default(),
+            is_supervised: false,
+            fault: None,
         }
+    }
+
+    /// The same for a new allocator whose every failure is to be a result.
+    pub fn supervised(inner: Box<dyn Allocator>, spec: &Spec) -> Self {
+        // What a plug-in holds without an address has no block.
+        let every = if spec.role == Role::PlugIn { u64::MAX } else { AUDIT_EVERY };
+        Self { is_supervised: true, ..Self::new(inner, spec).audit_every(every) }
+    }
+
+    /// Carries out a call. `None` if there is a fault.
+    fn call<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        if !self.is_supervised {
+            return Some(work(self));
+        }
+        if self.fault.is_some() {
+            return None;
+        }
+        let result = quietly(|| work(self));
+        self.fault = self.inner.fault().map(str::to_owned).or(result.as_ref().err().cloned());
+        result.ok().filter(|_| self.fault.is_none())
+    }
+
+    fn refusal(&self) -> DeviceError {
+        let reason = self.fault.clone().unwrap_or_default();
+        DeviceError::Driver { call: "the allocator", reason }
     }
 
     /// Makes the checks that look at every block (`blocks`, sums from scratch) only once in this many calls; for long
@@ -317,55 +352,68 @@ impl Checked {
 
 impl Allocator for Checked {
     fn malloc(&mut self, device: &mut dyn Device, request: Request) -> AllocResult {
-        let given = self.inner.malloc(&mut self.record.watch(device), request);
-        self.forget_settled();
-        match &given {
-            Ok(given) => self.note_malloc(request, *given),
-            Err(AllocError::OutOfMemory { requested, usage }) => {
-                assert!(*requested >= request.size, "{request:?} failed as one of {requested}");
-                assert_eq!(*usage, self.inner.usage(), "the error tells another usage");
+        let given = self.call(|checked| {
+            let given = checked.inner.malloc(&mut checked.record.watch(device), request);
+            checked.forget_settled();
+            match &given {
+                Ok(given) => checked.note_malloc(request, *given),
+                Err(AllocError::OutOfMemory { requested, usage }) => {
+                    assert!(*requested >= request.size, "{request:?} failed as one of {requested}");
+                    assert_eq!(*usage, checked.inner.usage(), "the error tells another usage");
+                }
+                Err(AllocError::Device(_)) => {}
             }
-            Err(AllocError::Device(_)) => {}
-        }
-        self.settle();
-        given
+            checked.settle();
+            given
+        });
+        given.unwrap_or_else(|| Err(self.refusal().into()))
     }
 
     fn free_requested(&mut self, block: BlockId, users: &[StreamId]) {
-        self.inner.free_requested(block, users);
-        self.note_free_requested(block, users);
-        self.settle();
+        self.call(|checked| {
+            checked.inner.free_requested(block, users);
+            checked.note_free_requested(block, users);
+            checked.settle();
+        });
     }
 
     fn free_completed(&mut self, device: &mut dyn Device, block: BlockId) {
-        let was_pending = self.live.get(&block).is_none_or(|b| b.state == BlockUse::Pending);
-        // The streams are done with it: from here on the memory may go.
-        self.forget(block);
-        self.inner.free_completed(&mut self.record.watch(device), block);
-        assert!(was_pending, "{block:?} was completed, but its free was not requested");
-        self.settle();
+        self.call(|checked| {
+            let live = checked.live.get(&block);
+            let was_pending = live.is_none_or(|live| live.state == BlockUse::Pending);
+            // The streams are done with it: from here on the memory may go.
+            checked.forget(block);
+            checked.inner.free_completed(&mut checked.record.watch(device), block);
+            assert!(was_pending, "{block:?} was completed, but its free was not requested");
+            checked.settle();
+        });
     }
 
     fn free(&mut self, device: &mut dyn Device, block: BlockId) {
-        if self.live.contains_key(&block) {
-            self.note_free_requested(block, &[]);
-            self.forget(block);
-            self.inner.free(&mut self.record.watch(device), block);
-        } else {
-            self.inner.free(&mut self.record.watch(device), block);
-            panic!("the free of {block:?}, which is stale, passed");
-        }
-        self.settle();
+        self.call(|checked| {
+            let is_live = checked.live.contains_key(&block);
+            if is_live {
+                checked.note_free_requested(block, &[]);
+                checked.forget(block);
+            }
+            checked.inner.free(&mut checked.record.watch(device), block);
+            assert!(is_live, "the free of {block:?}, which is stale, passed");
+            checked.settle();
+        });
     }
 
     fn trim(&mut self, device: &mut dyn Device) {
-        self.inner.trim(&mut self.record.watch(device));
-        self.settle();
+        self.call(|checked| {
+            checked.inner.trim(&mut checked.record.watch(device));
+            checked.settle();
+        });
     }
 
     fn release_pool(&mut self, device: &mut dyn Device, pool: PoolId) {
-        self.inner.release_pool(&mut self.record.watch(device), pool);
-        self.settle();
+        self.call(|checked| {
+            checked.inner.release_pool(&mut checked.record.watch(device), pool);
+            checked.settle();
+        });
     }
 
     fn restore(
@@ -373,16 +421,19 @@ impl Allocator for Checked {
         device: &mut dyn Device,
         layout: &Layout,
     ) -> Result<Option<Vec<BlockId>>> {
-        let restored = self.inner.restore(&mut self.record.watch(device), layout)?;
-        if let Some(blocks) = &restored {
-            self.note_restored(layout, blocks);
-        }
-        self.settle();
-        Ok(restored)
+        let restored = self.call(|checked| {
+            let restored = checked.inner.restore(&mut checked.record.watch(device), layout)?;
+            if let Some(blocks) = &restored {
+                checked.note_restored(layout, blocks);
+            }
+            checked.settle();
+            Ok(restored)
+        });
+        restored.unwrap_or_else(|| Err(self.refusal()))
     }
 
     fn foresee(&mut self, lifetimes: &dyn Fn() -> Vec<Lifetime>) {
-        self.inner.foresee(lifetimes);
+        self.call(|checked| checked.inner.foresee(lifetimes));
     }
 
     fn usage(&self) -> Usage {
@@ -398,7 +449,7 @@ impl Allocator for Checked {
     }
 
     fn fault(&self) -> Option<&str> {
-        self.inner.fault()
+        self.fault.as_deref().or(self.inner.fault())
     }
 
     fn counters(&self) -> Vec<Counter> {
@@ -505,7 +556,7 @@ mod tests {
 
     fn provoke(flaw: Flaw) -> Result<(), String> {
         let inner = Flawed { native: Native::new(), flaw, first: None, handle: None };
-        let script = || {
+        quietly(|| {
             let mut checked = Checked::with_alignment(Box::new(inner), 512);
             let mut gpu = SimDevice::new(64 * MIB);
             let (stream, pool) = (StreamId(0), PoolId::DEFAULT);
@@ -515,11 +566,6 @@ mod tests {
             checked.trim(&mut gpu);
             checked.free_completed(&mut gpu, blocks[0]);
             checked.free(&mut gpu, blocks[1]);
-        };
-        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(script));
-        caught.map_err(|panic| match panic.downcast::<String>() {
-            Ok(text) => *text,
-            Err(panic) => panic.downcast_ref::<&str>().copied().unwrap_or_default().to_owned(),
         })
     }
 
@@ -562,9 +608,20 @@ mod tests {
         checked.take(Allocation { at, size: MIB, block: id(0) }, StreamId(0));
         checked.take(Allocation { at: half(1), size: MIB, block: id(1) }, StreamId(0));
         let again = Allocation { at: half(0), size: 512, block: id(2) };
-        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            checked.take(again, StreamId(0))
-        }));
-        assert!(caught.is_err());
+        assert!(quietly(|| checked.take(again, StreamId(0))).is_err());
+    }
+
+    #[test]
+    fn a_stale_free_is_a_fault_and_what_follows_is_refused() {
+        let spec = super::super::find("native").unwrap();
+        let mut native = Checked::supervised(Box::new(Native::new()), spec);
+        let mut gpu = SimDevice::new(64 * MIB);
+        let request = Request { size: MIB, stream: StreamId(0), pool: PoolId::DEFAULT };
+        let block = native.malloc(&mut gpu, request).unwrap().block;
+        native.free(&mut gpu, block);
+        assert_eq!(native.fault(), None);
+        native.free(&mut gpu, block);
+        assert!(native.fault().is_some_and(|fault| !fault.contains('\n')));
+        assert!(matches!(native.malloc(&mut gpu, request), Err(AllocError::Device(_))));
     }
 }

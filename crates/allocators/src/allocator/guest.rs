@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::RwLock;
 
 use super::pool::{Place, Policy, Pool};
-use super::supervised::quietly;
+use super::quietly::quietly;
 use super::{Allocator, BlockView, Spec};
 use crate::device::{Device, DeviceError, DevicePtr, Record, Result};
 use crate::holes::gaps;
@@ -144,7 +144,7 @@ impl Policy for Visit {
             return Err(self.refusal());
         }
         self.live.insert(given.at, given);
-        Ok(Place { at: given.at, size: given.size, key: 0 })
+        Ok(Place { at: given.at, size: given.size })
     }
 
     fn give(&mut self, device: &mut dyn Device, place: Place, stream: StreamId) {

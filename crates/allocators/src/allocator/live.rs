@@ -10,7 +10,7 @@
 //! ```
 
 use super::{
-    AllocError, Allocation, BlockId, BlockUse, BlockView, Ledger, Request, Slab, SlabIndex, Usage,
+    AllocError, Allocation, BlockId, BlockUse, BlockView, Ledger, Request, Slab, SlabIndex,
 };
 use crate::device::{DeviceError, DevicePtr};
 use gmlake_core::program::StreamId;
@@ -38,7 +38,8 @@ pub(crate) struct LiveBlock<P> {
 pub(crate) struct Live<P> {
     blocks: Slab<LiveBlock<P>>,
     pending: usize,
-    ledger: Ledger,
+    /// The account.
+    pub(crate) ledger: Ledger,
 }
 
 impl<P> Default for Live<P> {
@@ -137,40 +138,11 @@ impl<P: Clone> Live<P> {
         })
     }
 
-    /// Memory came from the device.
-    #[inline]
-    pub(crate) fn grow(&mut self, size: Bytes) {
-        self.ledger.grow(size);
-    }
-
-    /// Memory went back to the device.
-    #[inline]
-    pub(crate) fn shrink(&mut self, size: Bytes) {
-        self.ledger.shrink(size);
-    }
-
-    /// This much memory of the device is held.
-    #[inline]
-    pub(crate) fn hold(&mut self, size: Bytes) {
-        self.ledger.hold(size);
-    }
-
-    /// The present numbers.
-    #[inline]
-    pub(crate) fn usage(&self) -> Usage {
-        self.ledger.now()
-    }
-
-    /// The highest value of each number.
-    pub(crate) fn peak(&self) -> Usage {
-        self.ledger.peak()
-    }
-
     /// The device's error as the answer to a request.
     pub(crate) fn explain(&self, error: DeviceError, requested: Bytes) -> AllocError {
         match error {
             DeviceError::OutOfMemory { .. } => {
-                AllocError::OutOfMemory { requested, usage: self.usage() }
+                AllocError::OutOfMemory { requested, usage: self.ledger.now() }
             }
             other => other.into(),
         }

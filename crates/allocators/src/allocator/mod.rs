@@ -24,6 +24,7 @@ mod offline;
 mod paddle;
 mod pool;
 mod port;
+mod quietly;
 mod released;
 mod rmm_arena;
 mod rmm_pool;
@@ -31,7 +32,6 @@ mod slab;
 mod small_pool;
 mod spec;
 mod stalloc;
-mod supervised;
 mod vm_pool;
 mod vmm;
 
@@ -47,22 +47,23 @@ pub use port::{
     AllocError, AllocResult, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView,
     Counter, Held, Request, SlabIndex, Usage,
 };
+pub use quietly::quietly;
 pub use released::{Released, ReleasedOptions};
 pub use slab::{NIL, Slab};
 pub use spec::{Choice, Environment, OptionError, OptionSpec, Options, Role, Spec};
-pub use supervised::{Supervised, quietly};
 pub use vmm::Vmm;
 
-use bfc::Bfc;
+use bfc::{Bfc, BfcOptions};
 use bound::paged_bound;
 use cuda_async::CudaAsync;
 use gmlake_core::units::Bytes;
-use offline::Offline;
-use paddle::{PaddleV1, PaddleV2};
-use pool::Pool;
-use rmm_arena::RmmArena;
-use rmm_pool::RmmPool;
-use stalloc::StAlloc;
+use offline::{Offline, OfflineOptions};
+use paddle::{PaddleV1, PaddleV1Options, PaddleV2, PaddleV2Options};
+use pool::{Policy, Pool};
+use rmm_arena::{RmmArena, RmmArenaOptions};
+use rmm_pool::{RmmPool, RmmPoolOptions};
+use stalloc::{StAlloc, StAllocOptions};
+use vmm::VmmOptions;
 
 /// The segment of the block that begins at an address.
 #[cfg(test)]
@@ -103,10 +104,10 @@ pub const ALL: &[Spec] = &[
     Spec {
         name: "vmm",
         summary: "every request to the virtual memory calls, without a pool",
-        options: Vmm::SPECS,
+        options: VmmOptions::SPECS,
         role: Role::Direct,
         alignment: ALIGNMENT,
-        build: &|options, _| Ok(Box::new(Vmm::from_options(options)?)),
+        build: &|options, _| Ok(Box::new(Vmm::new(VmmOptions::take(options)?))),
     },
     Spec {
         name: "gmlake",
@@ -141,26 +142,26 @@ pub const ALL: &[Spec] = &[
     Spec {
         name: "xla-bfc",
         summary: "XLA's and TensorFlow's best fit with coalescing, in regions that double",
-        options: Bfc::SPECS,
+        options: BfcOptions::SPECS,
         role: Role::OnRequest,
         alignment: 256,
-        build: &|options, _| Ok(Box::new(Pool::of(Bfc::from_options(options)?))),
+        build: &|options, _| pool(Bfc::new(BfcOptions::take(options)?)),
     },
     Spec {
         name: "rmm-pool",
         summary: "RAPIDS' pool: best fit, a free list for each stream, doubling",
-        options: RmmPool::SPECS,
+        options: RmmPoolOptions::SPECS,
         role: Role::OnRequest,
         alignment: 256,
-        build: &|options, _| Ok(Box::new(Pool::of(RmmPool::from_options(options)?))),
+        build: &|options, _| pool(RmmPool::new(RmmPoolOptions::take(options)?)),
     },
     Spec {
         name: "rmm-arena",
         summary: "RAPIDS' arenas: first fit in superblocks, an arena for each stream",
-        options: RmmArena::SPECS,
+        options: RmmArenaOptions::SPECS,
         role: Role::OnRequest,
         alignment: 256,
-        build: &|options, _| Ok(Box::new(Pool::of(RmmArena::from_options(options)?))),
+        build: &|options, _| pool(RmmArena::new(RmmArenaOptions::take(options)?)),
     },
     Spec {
         name: "cuda-async",
@@ -168,39 +169,41 @@ pub const ALL: &[Spec] = &[
         options: &[],
         role: Role::OnRequest,
         alignment: ALIGNMENT,
-        build: &|_, _| Ok(Box::new(Pool::of(CudaAsync::default()))),
+        build: &|_, _| pool(CudaAsync::default()),
     },
     Spec {
         name: "paddle-v1",
         summary: "PaddlePaddle's auto-growth best fit over virtual memory",
-        options: PaddleV1::SPECS,
+        options: PaddleV1Options::SPECS,
         role: Role::OnRequest,
         alignment: 256,
-        build: &|options, _| Ok(Box::new(Pool::of(PaddleV1::from_options(options)?))),
+        build: &|options, _| pool(PaddleV1::new(PaddleV1Options::take(options)?)),
     },
     Spec {
         name: "paddle-v2",
         summary: "PaddlePaddle's best fit that moves free handles together when memory is short",
-        options: PaddleV2::SPECS,
+        options: PaddleV2Options::SPECS,
         role: Role::OnRequest,
         alignment: 256,
-        build: &|options, _| Ok(Box::new(Pool::of(PaddleV2::from_options(options)?))),
+        build: &|options, _| pool(PaddleV2::new(PaddleV2Options::take(options)?)),
     },
     Spec {
         name: "offline",
         summary: "a plan made from the whole trace: a bound that is reached",
-        options: Offline::SPECS,
+        options: OfflineOptions::SPECS,
         role: Role::Oracle,
         alignment: ALIGNMENT,
-        build: &|options, _| Ok(Box::new(Pool::of(Offline::from_options(options)?))),
+        build: &|options, _| pool(Offline::new(OfflineOptions::take(options)?)),
     },
     Spec {
         name: "stalloc",
         summary: "STAlloc: a plan from the first iterations, a caching allocator for the rest",
-        options: StAlloc::SPECS,
+        options: StAllocOptions::SPECS,
         role: Role::Oracle,
         alignment: ALIGNMENT,
-        build: &|options, environment| Ok(Box::new(Pool::of(StAlloc::new(options, environment)?))),
+        build: &|options, environment| {
+            pool(StAlloc::new(StAllocOptions::take(options)?, environment))
+        },
     },
     Spec {
         name: "bound",
@@ -249,16 +252,18 @@ const CACHING_OPTIONS: &[OptionSpec] = &[
     },
 ];
 
+type Built = Result<Box<dyn Allocator>, OptionError>;
+
+fn pool(policy: impl Policy + 'static) -> Built {
+    Ok(Box::new(Pool::of(policy)))
+}
+
 /// Bytes that an allocator may hold.
 fn limit(environment: &Environment) -> Bytes {
     environment.memory_limit().unwrap_or(Bytes::MAX)
 }
 
-fn build_caching(
-    options: &mut Options,
-    environment: &Environment,
-    expandable: bool,
-) -> Result<Box<dyn Allocator>, OptionError> {
+fn build_caching(options: &mut Options, environment: &Environment, expandable: bool) -> Built {
     let mut environment = environment.clone();
     let given: Vec<String> = CACHING_OPTIONS
         .iter()
@@ -267,7 +272,7 @@ fn build_caching(
     environment.conf = environment
         .conf
         .with(&given.join(","), environment.version)
-        .map_err(|error| OptionError::Conf(error.to_string()))?;
+        .map_err(|error| OptionError(error.to_string()))?;
     environment.conf.expandable_segments = expandable;
     Ok(Box::new(Caching::new(&environment)))
 }

@@ -6,7 +6,6 @@
 //! Memory is charged in units of 512 bytes; how the driver packs small allocations into pages is the device's matter
 //! (`device/pages.rs`).
 
-use super::NIL;
 use super::pool::{Place, Policy, Pool};
 use crate::device::{Device, Result};
 use gmlake_core::program::StreamId;
@@ -46,7 +45,7 @@ impl Policy for Uncached {
     fn take(&mut self, device: &mut dyn Device, size: Bytes, _stream: StreamId) -> Result<Place> {
         let at = device.malloc(size)?;
         self.held += size;
-        Ok(Place { at, size, key: NIL })
+        Ok(Place { at, size })
     }
 
     #[inline]

@@ -8,7 +8,7 @@
 //! ```
 
 use super::live::{Live, LiveBlock};
-use super::{AllocResult, Allocator, BlockId, BlockView, Counter, Request, SlabIndex, Usage};
+use super::{AllocResult, Allocator, BlockId, BlockView, Counter, Request, Usage};
 use crate::device::{Device, DeviceError, DevicePtr, Result};
 use gmlake_core::program::{Lifetime, StreamId};
 use gmlake_core::units::Bytes;
@@ -20,13 +20,11 @@ pub struct Place {
     pub(super) at: DevicePtr,
     /// Bytes, at least those asked for.
     pub(super) size: Bytes,
-    /// The policy's own number of the place.
-    pub(super) key: SlabIndex,
 }
 
 impl Place {
-    fn of(block: &LiveBlock<SlabIndex>) -> Self {
-        Self { at: block.at, size: block.size, key: block.place }
+    fn of(block: &LiveBlock<()>) -> Self {
+        Self { at: block.at, size: block.size }
     }
 }
 
@@ -83,7 +81,7 @@ pub trait Policy: Send {
 #[derive(Debug, Clone, Default)]
 pub struct Pool<P> {
     policy: P,
-    live: Live<SlabIndex>,
+    live: Live<()>,
     retries: u64,
 }
 
@@ -113,7 +111,7 @@ impl<P: Policy> Pool<P> {
         self.policy.take(device, size, stream)
     }
 
-    fn give_back(&mut self, device: &mut dyn Device, block: LiveBlock<SlabIndex>) {
+    fn give_back(&mut self, device: &mut dyn Device, block: LiveBlock<()>) {
         self.policy.before_free(device);
         self.policy.give(device, Place::of(&block), block.stream);
         self.settle();
@@ -121,7 +119,7 @@ impl<P: Policy> Pool<P> {
 
     /// Takes over what the policy holds now.
     fn settle(&mut self) {
-        self.live.hold(self.policy.held());
+        self.live.ledger.hold(self.policy.held());
     }
 }
 
@@ -132,7 +130,7 @@ impl<P: Policy> Allocator for Pool<P> {
         let taken = self.obtain(device, size, request.stream);
         self.settle();
         let place = taken.map_err(|error| self.live.explain(error, size))?;
-        Ok(self.live.hand_out(place.key, place.at, request, place.size))
+        Ok(self.live.hand_out((), place.at, request, place.size))
     }
 
     fn free_requested(&mut self, block: BlockId, _users: &[StreamId]) {
@@ -160,11 +158,11 @@ impl<P: Policy> Allocator for Pool<P> {
     }
 
     fn usage(&self) -> Usage {
-        self.live.usage()
+        self.live.ledger.now()
     }
 
     fn peak(&self) -> Usage {
-        self.live.peak()
+        self.live.ledger.peak()
     }
 
     fn retries(&self) -> u64 {

@@ -18,7 +18,8 @@
 use std::collections::BTreeMap;
 
 use super::pool::{Place, Policy};
-use super::{BlockView, Counter, NIL, OptionError, OptionSpec, Options};
+use super::spec::settings;
+use super::{BlockView, Counter};
 use crate::device::{Device, DeviceError, DevicePtr, Fence, Result};
 use crate::holes::Holes;
 use gmlake_core::program::StreamId;
@@ -53,6 +54,13 @@ impl FreeList {
     }
 }
 
+settings! {
+    RmmPoolOptions {
+        initial: Bytes = size("initial", "0"), "size to begin with";
+        maximum: Bytes = size("maximum", "0"), "largest size of the pool; 0: no limit";
+    }
+}
+
 /// RMM's pool.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RmmPool {
@@ -68,19 +76,9 @@ pub(super) struct RmmPool {
 }
 
 impl RmmPool {
-    /// The options as a user sees them.
-    pub(super) const SPECS: &'static [OptionSpec] = &[
-        OptionSpec { name: "initial", default: "0", help: "size to begin with" },
-        OptionSpec { name: "maximum", default: "0", help: "largest size of the pool; 0: no limit" },
-    ];
-
-    /// Makes the policy from its options. Fails if a value is of the wrong kind.
-    pub(super) fn from_options(options: &mut Options) -> Result<Self, OptionError> {
-        Ok(Self {
-            initial: round_up(options.size("initial", "0")?, UNIT),
-            maximum: Some(options.size("maximum", "0")? / UNIT * UNIT).filter(|&size| size > 0),
-            ..Self::default()
-        })
+    pub(super) fn new(options: RmmPoolOptions) -> Self {
+        let maximum = Some(options.maximum / UNIT * UNIT).filter(|&size| size > 0);
+        Self { initial: round_up(options.initial, UNIT), maximum, ..Self::default() }
     }
 
     /// The number of a stream's list.
@@ -213,7 +211,7 @@ impl Policy for RmmPool {
     fn take(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<Place> {
         let list = self.list_of(stream);
         let at = DevicePtr(self.search(device, list, size)?);
-        Ok(Place { at, size, key: NIL })
+        Ok(Place { at, size })
     }
 
     fn give(&mut self, device: &mut dyn Device, place: Place, stream: StreamId) {

@@ -152,51 +152,16 @@ impl Spec {
     ) -> Result<Box<dyn Allocator>, OptionError> {
         let mut left = options.clone();
         let allocator = (self.build)(&mut left, environment)?;
-        match left.pairs.first() {
-            None => Ok(allocator),
-            Some((name, _)) => Err(OptionError::Unknown {
-                allocator: self.name,
-                name: name.clone(),
-                known: self.options.iter().map(|option| option.name).collect::<Vec<_>>().join(", "),
-            }),
-        }
+        let Some((name, _)) = left.pairs.first() else { return Ok(allocator) };
+        let known = self.options.iter().map(|option| option.name).collect::<Vec<_>>().join(", ");
+        Err(OptionError(format!("{} has no option {name:?}; it has: {known}", self.name)))
     }
 }
 
-/// Why an option was refused.
+/// Why an option was refused, in words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OptionError {
-    /// The allocator has no such option.
-    #[error("{allocator} has no option {name:?}; it has: {known}")]
-    Unknown {
-        /// The allocator.
-        allocator: &'static str,
-        /// The option.
-        name: String,
-        /// All that there are.
-        known: String,
-    },
-    /// A plug-in did not start.
-    #[error("the plug-in did not start{}", with_options(.0))]
-    NotStarted(String),
-    /// PyTorch would refuse the value.
-    #[error("{0}")]
-    Conf(String),
-    /// The value is of the wrong kind.
-    #[error("option {name} is {value:?}, but must be {expected}")]
-    Value {
-        /// The option.
-        name: String,
-        /// What was given.
-        value: String,
-        /// What would be right.
-        expected: &'static str,
-    },
-}
-
-fn with_options(text: &str) -> String {
-    if text.is_empty() { String::new() } else { format!(" with the options {text}") }
-}
+#[error("{0}")]
+pub struct OptionError(pub String);
 
 /// Options of one allocator as typed: name and value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -236,7 +201,8 @@ impl Options {
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<T, OptionError> {
         let value = self.take(name).unwrap_or_else(|| default.to_owned());
-        parse(&value).ok_or(OptionError::Value { name: name.to_owned(), value, expected })
+        let wrong = || format!("option {name} is {value:?}, but must be {expected}");
+        parse(&value).ok_or_else(|| OptionError(wrong()))
     }
 
     /// A size such as `128MiB`.

@@ -8,8 +8,10 @@
 //!   malloc(5 MiB)   reserve 6 MiB ─▶ 3 x (create, map, set_access)      free   unmap ─▶ 3 x release ─▶ unreserve
 //! ```
 
+use rustc_hash::FxHashMap;
+
 use super::pool::{Place, Policy, Pool};
-use super::{OptionError, OptionSpec, Options, Slab};
+use super::spec::settings;
 use crate::device::{Device, DevicePtr, HandleId, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, round_up};
@@ -17,21 +19,17 @@ use gmlake_core::units::{Bytes, round_up};
 /// The allocator that does nothing but call the driver.
 pub type Vmm = Pool<Chunks>;
 
-impl Vmm {
-    /// The options as a user sees them.
-    pub const SPECS: &'static [OptionSpec] = &[OptionSpec {
-        name: "chunk",
-        default: "2MiB",
-        help: "size of a physical chunk, a multiple of 2 MiB; requests are rounded up to it",
-    }];
+settings! {
+    VmmOptions {
+        chunk: Bytes = chunk("chunk", "2MiB"),
+            "size of a physical chunk, a multiple of 2 MiB; requests are rounded up to it";
+    }
+}
 
-    /// Makes the allocator from its options.
-    ///
-    /// # Errors
-    /// If the size of a chunk is not a multiple of 2 MiB.
-    pub fn from_options(options: &mut Options) -> Result<Self, OptionError> {
-        let chunk = options.chunk("chunk", "2MiB")?;
-        Ok(Self::of(Chunks { chunk, held: 0, handles: Slab::default() }))
+impl Vmm {
+    /// An allocator that holds nothing.
+    pub(super) fn new(VmmOptions { chunk }: VmmOptions) -> Self {
+        Self::of(Chunks { chunk, held: 0, handles: FxHashMap::default() })
     }
 }
 
@@ -41,7 +39,7 @@ pub struct Chunks {
     chunk: Bytes,
     held: Bytes,
     /// The chunks of each place.
-    handles: Slab<Vec<HandleId>>,
+    handles: FxHashMap<DevicePtr, Vec<HandleId>>,
 }
 
 impl Chunks {
@@ -73,7 +71,8 @@ impl Policy for Chunks {
         match self.back(device, at, count, &mut handles) {
             Ok(()) => {
                 self.held += size;
-                Ok(Place { at, size, key: self.handles.insert(handles) })
+                self.handles.insert(at, handles);
+                Ok(Place { at, size })
             }
             Err(error) => {
                 device.release_each(&handles);
@@ -89,11 +88,11 @@ impl Policy for Chunks {
         device.synchronize();
     }
 
-    fn give(&mut self, device: &mut dyn Device, Place { at, size, key }: Place, _stream: StreamId) {
+    fn give(&mut self, device: &mut dyn Device, Place { at, size }: Place, _stream: StreamId) {
         self.held -= size;
         device.unmap(at, size);
-        device.release_each(&std::mem::take(&mut self.handles[key]));
-        self.handles.remove(key);
+        let handles = self.handles.remove(&at).unwrap_or_default();
+        device.release_each(&handles);
         device.unreserve(at, size);
     }
 

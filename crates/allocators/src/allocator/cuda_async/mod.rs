@@ -21,7 +21,7 @@
 //! than two streams, and what happens when memory is short (here: wait for the GPU, then step 4 and 5 again).
 
 use super::pool::{Place, Policy};
-use super::{BlockView, Counter, NIL};
+use super::{BlockView, Counter};
 use crate::device::{Device, DeviceError, DevicePtr, Fence, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, round_up};
@@ -172,7 +172,7 @@ impl Policy for CudaAsync {
     fn take(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<Place> {
         let offset = self.search(device, size, stream)?;
         let at = self.segment(DevicePtr(0)).offset(offset);
-        Ok(Place { at, size, key: NIL })
+        Ok(Place { at, size })
     }
 
     fn give(&mut self, device: &mut dyn Device, place: Place, stream: StreamId) {

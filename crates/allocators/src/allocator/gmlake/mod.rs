@@ -183,12 +183,12 @@ impl Gmlake {
         missing: u32,
     ) -> Result<Place> {
         let size = self.front.pool.bytes(missing);
-        if self.front.live.usage().reserved + size > self.memory_limit {
+        if self.front.live.ledger.now().reserved + size > self.memory_limit {
             let free = device.memory_info().free;
             return Err(DeviceError::OutOfMemory { requested: size, free });
         }
         let block = self.front.pool.grow(device, missing, stream)?;
-        self.front.live.grow(size);
+        self.front.live.ledger.grow(size);
         if missing == chunks {
             self.states.nothing += 1;
             self.front.pool.take(block, chunks);

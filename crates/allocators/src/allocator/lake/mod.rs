@@ -195,7 +195,7 @@ impl Lake {
         device: &mut dyn Device,
         Asked { stream, size }: Asked,
     ) -> Result<Option<Placement>> {
-        let left = self.policy.left_in_budget(self.live.usage().reserved);
+        let left = self.policy.left_in_budget(self.live.ledger.now().reserved);
         if left == 0 {
             return Ok(None);
         }
@@ -224,7 +224,7 @@ impl Lake {
         at: DevicePtr,
         (amount, size): (Bytes, Bytes),
     ) -> Result<()> {
-        let allowed = self.policy.left(self.live.usage().reserved);
+        let allowed = self.policy.left(self.live.ledger.now().reserved);
         let free = device.memory_info().free.min(allowed);
         if amount > free {
             return Err(DeviceError::OutOfMemory { requested: amount, free });
@@ -232,7 +232,7 @@ impl Lake {
         let count = amount.div_ceil(self.policy.handle_size(size, free));
         let each = round_up(amount.div_ceil(count), GRANULE);
         self.arena.create(device, at, (amount, each))?;
-        self.live.grow(amount);
+        self.live.ledger.grow(amount);
         Ok(())
     }
 
@@ -336,7 +336,7 @@ impl Lake {
         for handle in arena.held() {
             let entry = &arena.handles[handle];
             if arena.is_free(&entry.span) {
-                live.shrink(entry.size());
+                live.ledger.shrink(entry.size());
                 views.unmap_handle(device, arena, handle);
                 arena.release(device, handle);
                 tally.handles_released += 1;
@@ -376,7 +376,7 @@ impl Allocator for Lake {
         let asked = Asked { stream: request.stream, size };
         self.streams.turn_to(device, request.stream);
         let peak_before = self.policy.live_peak;
-        self.policy.live_peak = peak_before.max(self.live.usage().active + size);
+        self.policy.live_peak = peak_before.max(self.live.ledger.now().active + size);
         let served = if size <= TINY {
             self.malloc_tiny(device, asked)
         } else {
@@ -413,11 +413,11 @@ impl Allocator for Lake {
     }
 
     fn usage(&self) -> Usage {
-        self.live.usage()
+        self.live.ledger.now()
     }
 
     fn peak(&self) -> Usage {
-        self.live.peak()
+        self.live.ledger.peak()
     }
 
     fn counters(&self) -> Vec<Counter> {

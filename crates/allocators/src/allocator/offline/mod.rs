@@ -23,17 +23,26 @@ use std::collections::BTreeMap;
 use self::plan::{Plan, plan};
 use super::last_users::LastUsers;
 use super::pool::{Place, Policy};
-use super::{BlockView, Counter, NIL, OptionError, OptionSpec, Options};
+use super::spec::settings;
+use super::{BlockView, Counter};
 use crate::device::{Device, DeviceError, DevicePtr, Result};
 use crate::holes::gaps;
 use gmlake_core::program::{Lifetime, StreamId};
 use gmlake_core::units::{Bytes, round_up};
 
+settings! {
+    OfflineOptions {
+        /// By default the alignment that PyTorch relies on.
+        rounding: Bytes = size("rounding", "512"), "sizes are rounded up to this";
+        nodes: u64 = whole("nodes", "0"),
+            "nodes of a search for lower plans, such as 100000, for a few hundred blocks";
+    }
+}
+
 /// Serves requests as planned.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Offline {
-    rounding: Bytes,
-    nodes: u64,
+    options: OfflineOptions,
     plan: Plan,
     /// Requests so far.
     requests: usize,
@@ -47,24 +56,8 @@ pub(super) struct Offline {
 }
 
 impl Offline {
-    /// The options as a user sees them.
-    pub(super) const SPECS: &'static [OptionSpec] = &[
-        // By default the alignment that PyTorch relies on.
-        OptionSpec { name: "rounding", default: "512", help: "sizes are rounded up to this" },
-        OptionSpec {
-            name: "nodes",
-            default: "0",
-            help: "nodes of a search for lower plans, such as 100000, for a few hundred blocks",
-        },
-    ];
-
-    /// Makes the policy from its options. Fails if a value is of the wrong kind.
-    pub(super) fn from_options(options: &mut Options) -> Result<Self, OptionError> {
-        Ok(Self {
-            rounding: options.size("rounding", "512")?.max(1),
-            nodes: options.whole("nodes", "0")?,
-            ..Self::default()
-        })
+    pub(super) fn new(options: OfflineOptions) -> Self {
+        Self { options, ..Self::default() }
     }
 
     /// The region. If the device has no room for it, there is no plan.
@@ -97,7 +90,7 @@ impl Offline {
 
 impl Policy for Offline {
     fn round(&self, size: Bytes) -> Bytes {
-        round_up(size, self.rounding)
+        round_up(size, self.options.rounding.max(1))
     }
 
     fn note_request(&mut self) {
@@ -109,11 +102,11 @@ impl Policy for Offline {
             self.users.take(device, (at, size), stream);
             self.taken.insert(at.0, size);
             self.planned += 1;
-            return Ok(Place { at, size, key: NIL });
+            return Ok(Place { at, size });
         }
         let at = device.malloc(size)?;
         self.unplanned += size;
-        Ok(Place { at, size, key: NIL })
+        Ok(Place { at, size })
     }
 
     fn give(&mut self, device: &mut dyn Device, place: Place, stream: StreamId) {
@@ -163,7 +156,7 @@ impl Policy for Offline {
             // What failed in the recording is tried, and given back at once.
             life.upper = life.upper.max(life.lower + 1);
         }
-        self.plan = plan(&lives, self.nodes);
+        self.plan = plan(&lives, self.options.nodes);
         self.requests = 0;
     }
 }

@@ -23,8 +23,8 @@ mod tests;
 mod v1;
 mod v2;
 
-pub(super) use v1::PaddleV1;
-pub(super) use v2::PaddleV2;
+pub(super) use v1::{PaddleV1, PaddleV1Options};
+pub(super) use v2::{PaddleV2, PaddleV2Options};
 
 use super::BlockView;
 use crate::device::{Device, DeviceError, DevicePtr, GRANULE, Result};

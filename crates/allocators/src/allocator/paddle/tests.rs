@@ -2,10 +2,9 @@
 
 use std::fmt::Write;
 
-use super::{PaddleV1, PaddleV2};
-use crate::allocator::pool::Pool;
-use crate::allocator::{Allocation, Allocator, Options, Request, segment_of};
+use crate::allocator::{Allocation, Allocator, Environment, Options, Request, find, segment_of};
 use crate::device::{CallCounts, Counted, DevicePtr, SimDevice, Watched};
+use gmlake_core::alloc_conf::AllocConf;
 use gmlake_core::program::{PoolId, StreamId};
 use gmlake_core::units::{Bytes, KIB, MIB};
 
@@ -33,13 +32,9 @@ impl Actor {
                 _ => options.set(option, value),
             }
         }
-        let v1 = |mut options| Pool::of(PaddleV1::from_options(&mut options).expect("options"));
-        let v2 = |mut options| Pool::of(PaddleV2::from_options(&mut options).expect("options"));
-        let allocator: Box<dyn Allocator> = match name {
-            "paddle-v1" => Box::new(v1(options)),
-            "paddle-v2" => Box::new(v2(options)),
-            _ => panic!("no allocator {name}"),
-        };
+        let environment = Environment::new(AllocConf::default());
+        let spec = find(name).expect("an allocator");
+        let allocator = spec.build(&options, &environment).expect("options");
         let device = Watched::new(device, Counted::default());
         Self { allocator, device, given: Vec::new(), arenas: Vec::new() }
     }

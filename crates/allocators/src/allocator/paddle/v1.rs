@@ -20,7 +20,8 @@
 
 use super::{Arenas, UNIT};
 use crate::allocator::pool::{Place, Policy};
-use crate::allocator::{BlockView, Counter, NIL, OptionError, OptionSpec, Options};
+use crate::allocator::spec::settings;
+use crate::allocator::{BlockView, Counter};
 use crate::device::{Device, DevicePtr, GRANULE, HandleId, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, round_up};
@@ -30,27 +31,26 @@ use super::blocks::Block;
 /// Handles with their addresses and sizes, in order.
 type Handles = Vec<(DevicePtr, Bytes, HandleId)>;
 
+settings! {
+    PaddleV1Options {
+        /// `FLAGS_vmm_small_pool_size_in_mb`.
+        small_pool: Bytes = size("small_pool", "1MiB"),
+            "requests below this have a pool of their own; 0: one pool";
+    }
+}
+
 /// Paddle's first allocator over virtual memory.
 #[derive(Debug, Clone, Default)]
 pub(in crate::allocator) struct PaddleV1 {
-    /// Requests below this have a pool of their own (`FLAGS_vmm_small_pool_size_in_mb`).
-    small: Bytes,
+    options: PaddleV1Options,
     arenas: Arenas<Handles>,
     held: Bytes,
     growths: u64,
 }
 
 impl PaddleV1 {
-    /// The options as a user sees them.
-    pub(in crate::allocator) const SPECS: &'static [OptionSpec] = &[OptionSpec {
-        name: "small_pool",
-        default: "1MiB",
-        help: "requests below this have a pool of their own; 0: one pool",
-    }];
-
-    /// Makes the policy from its options. Fails if a value is of the wrong kind.
-    pub(in crate::allocator) fn from_options(options: &mut Options) -> Result<Self, OptionError> {
-        Ok(Self { small: options.size("small_pool", "1MiB")?, ..Self::default() })
+    pub(in crate::allocator) fn new(options: PaddleV1Options) -> Self {
+        Self { options, ..Self::default() }
     }
 
     /// More memory at the end of an arena, so that its last block holds `size` bytes.
@@ -80,7 +80,8 @@ impl Policy for PaddleV1 {
     }
 
     fn take(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<Place> {
-        let number = self.arenas.obtain(device, (stream, size < self.small), 1, GRANULE)?;
+        let number =
+            self.arenas.obtain(device, (stream, size < self.options.small_pool), 1, GRANULE)?;
         if self.arenas.list[number].blocks.best_fit(size).is_none() {
             self.grow(device, number, size)?;
         }
@@ -88,7 +89,7 @@ impl Policy for PaddleV1 {
         let (at, found) = blocks.best_fit(size).expect("the tail holds it now");
         let size = part(found, size);
         blocks.activate(at, size);
-        Ok(Place { at: DevicePtr(at), size, key: NIL })
+        Ok(Place { at: DevicePtr(at), size })
     }
 
     fn give(&mut self, _device: &mut dyn Device, place: Place, _stream: StreamId) {

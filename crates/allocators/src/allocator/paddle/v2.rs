@@ -31,7 +31,8 @@ use super::blocks::{Block, Blocks, State};
 use super::pages::{Pages, Short, Span};
 use super::{Arena, Arenas, UNIT};
 use crate::allocator::pool::{Place, Policy};
-use crate::allocator::{BlockView, Counter, NIL, OptionError, OptionSpec, Options};
+use crate::allocator::spec::settings;
+use crate::allocator::{BlockView, Counter};
 use crate::device::{Device, DeviceError, DevicePtr, GRANULE, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, round_up};
@@ -39,13 +40,19 @@ use gmlake_core::units::{Bytes, round_up};
 /// Addresses of a large pool, in times the card's memory; a small one has them once.
 const LARGE_TIMES: u64 = 4;
 
+settings! {
+    PaddleV2Options {
+        handle: Bytes = chunk("handle", "2MiB"), "size of the handles of a large pool";
+        small_pool: Bytes = size("small_pool", "1MiB"),
+            "requests below this have a pool of their own; 0: below 2 MiB";
+        remap: bool = switch("remap", "on"), "move free handles together when memory is short";
+    }
+}
+
 /// Paddle's second allocator over virtual memory.
 #[derive(Debug, Clone, Default)]
 pub(in crate::allocator) struct PaddleV2 {
-    /// Size of every handle of the large pools.
-    handle: Bytes,
-    small: Bytes,
-    remaps: bool,
+    options: PaddleV2Options,
     arenas: Arenas<Pages>,
     moves: u64,
     moved: u64,
@@ -56,31 +63,8 @@ pub(in crate::allocator) struct PaddleV2 {
 type Attempt = Result<u64, Short>;
 
 impl PaddleV2 {
-    /// The options as a user sees them.
-    pub(in crate::allocator) const SPECS: &'static [OptionSpec] = &[
-        OptionSpec { name: "handle", default: "2MiB", help: "size of the handles of a large pool" },
-        OptionSpec {
-            name: "small_pool",
-            default: "1MiB",
-            help: "requests below this have a pool of their own; 0: below 2 MiB",
-        },
-        OptionSpec {
-            name: "remap",
-            default: "on",
-            help: "move free handles together when memory is short",
-        },
-    ];
-
-    /// Makes the policy from its options. Fails if a value is of the wrong kind.
-    pub(in crate::allocator) fn from_options(options: &mut Options) -> Result<Self, OptionError> {
-        Ok(Self {
-            handle: options.chunk("handle", "2MiB")?,
-            small: Some(options.size("small_pool", "1MiB")?)
-                .filter(|&size| size > 0)
-                .unwrap_or(GRANULE),
-            remaps: options.switch("remap", "on")?,
-            ..Self::default()
-        })
+    pub(in crate::allocator) fn new(options: PaddleV2Options) -> Self {
+        Self { options, ..Self::default() }
     }
 
     /// Serves a request after free handles were moved, if that helps.
@@ -91,7 +75,7 @@ impl PaddleV2 {
         short: Short,
     ) -> Result<Attempt> {
         let arena = &mut self.arenas.list[number];
-        if !self.remaps || arena.is_small {
+        if !self.options.remap || arena.is_small {
             return Ok(Err(short));
         }
         let moved = remap(arena, device, size, short)?;
@@ -262,8 +246,9 @@ impl Policy for PaddleV2 {
     }
 
     fn take(&mut self, device: &mut dyn Device, size: Bytes, stream: StreamId) -> Result<Place> {
-        let is_small = size < self.small;
-        let (times, page) = if is_small { (1, GRANULE) } else { (LARGE_TIMES, self.handle) };
+        let PaddleV2Options { handle, small_pool, .. } = self.options;
+        let is_small = size < if small_pool > 0 { small_pool } else { GRANULE };
+        let (times, page) = if is_small { (1, GRANULE) } else { (LARGE_TIMES, handle) };
         let number = self.arenas.obtain(device, (stream, is_small), times, page)?;
         let mut answer = attempt(&mut self.arenas.list[number], device, size)?;
         if let Err(short) = answer {
@@ -271,7 +256,7 @@ impl Policy for PaddleV2 {
         }
         let blocks = &mut self.arenas.list[number].blocks;
         if let Err(short) = answer
-            && self.remaps
+            && self.options.remap
             && blocks.iter_free().any(|(_, block)| block.is_used)
         {
             device.synchronize();
@@ -281,7 +266,7 @@ impl Policy for PaddleV2 {
         }
         let free = device.memory_info().free;
         let at = answer.map_err(|_| DeviceError::OutOfMemory { requested: size, free })?;
-        Ok(Place { at: DevicePtr(at), size, key: NIL })
+        Ok(Place { at: DevicePtr(at), size })
     }
 
     fn give(&mut self, _device: &mut dyn Device, place: Place, _stream: StreamId) {

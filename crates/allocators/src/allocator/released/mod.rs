@@ -175,7 +175,7 @@ impl Released {
         let target = segment_size(size);
         let free = device.memory_info().free;
         let refused = Err(DeviceError::OutOfMemory { requested: size, free });
-        if self.front.live.usage().reserved + target > self.memory_limit {
+        if self.front.live.ledger.now().reserved + target > self.memory_limit {
             return Ok(refused);
         }
         let mut wanted = target;
@@ -236,7 +236,7 @@ impl Released {
             true => pool.grow(device, chunks, stream)?,
             false => pool.grow_plain(device, chunks, stream)?,
         };
-        self.front.live.grow(size);
+        self.front.live.ledger.grow(size);
         self.segments += 1;
         Ok(block)
     }

@@ -15,7 +15,8 @@
 //! memory is mapped as far up as it was ever used: what is held says how large an arena the program needs.
 
 use super::pool::{Place, Policy};
-use super::{BlockView, Counter, NIL, OptionError, OptionSpec, Options};
+use super::spec::settings;
+use super::{BlockView, Counter};
 use crate::device::{Device, DeviceError, DevicePtr, GRANULE, HandleId, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, MIB, round_up};
@@ -28,6 +29,12 @@ mod superblock;
 const UNIT: Bytes = 256;
 /// The largest arena that the original makes.
 const LARGEST: Bytes = 1 << 40;
+
+settings! {
+    RmmArenaOptions {
+        size: Bytes = size("size", "0"), "size of the global arena; 0: all memory that is free";
+    }
+}
 
 /// The range of the global arena.
 #[derive(Debug, Clone, Copy)]
@@ -48,7 +55,7 @@ struct Mapping {
 /// RMM's arenas.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RmmArena {
-    size: Bytes,
+    options: RmmArenaOptions,
     range: Option<Range>,
     mappings: Vec<Mapping>,
     global: Superblocks,
@@ -57,16 +64,8 @@ pub(super) struct RmmArena {
 }
 
 impl RmmArena {
-    /// The options as a user sees them.
-    pub(super) const SPECS: &'static [OptionSpec] = &[OptionSpec {
-        name: "size",
-        default: "0",
-        help: "size of the global arena; 0: all memory that is free",
-    }];
-
-    /// Makes the policy from its options. Fails if a value is of the wrong kind.
-    pub(super) fn from_options(options: &mut Options) -> Result<Self, OptionError> {
-        Ok(Self { size: options.size("size", "0")?, ..Self::default() })
+    pub(super) fn new(options: RmmArenaOptions) -> Self {
+        Self { options, ..Self::default() }
     }
 
     /// The range, which is reserved with the first request.
@@ -75,8 +74,8 @@ impl RmmArena {
             return Ok(range);
         }
         let free = device.memory_info().free;
-        let wanted = if self.size > 0 { self.size.min(free) } else { free };
-        let size = wanted.min(LARGEST) / GRANULE * GRANULE;
+        let wanted = if self.options.size > 0 { self.options.size } else { free };
+        let size = wanted.min(free).min(LARGEST) / GRANULE * GRANULE;
         if size == 0 {
             return Err(DeviceError::OutOfMemory { requested: GRANULE, free });
         }
@@ -187,7 +186,7 @@ impl Policy for RmmArena {
             self.put(device, (at, size), stream);
             return Err(error);
         }
-        Ok(Place { at: DevicePtr(at), size, key: NIL })
+        Ok(Place { at: DevicePtr(at), size })
     }
 
     fn give(&mut self, device: &mut dyn Device, place: Place, stream: StreamId) {

@@ -37,15 +37,21 @@ use std::ops::Range;
 use self::profile::{Entry, Plan, UNIT, plan};
 use super::last_users::LastUsers;
 use super::pool::{Place, Policy};
+use super::spec::settings;
 use super::{
-    AllocError, Allocator, BlockId, BlockUse, BlockView, Caching, Counter, Environment, NIL,
-    OptionError, OptionSpec, Options, Request,
+    AllocError, Allocator, BlockId, BlockUse, BlockView, Caching, Counter, Environment, Request,
 };
 use crate::device::{Device, DeviceError, DevicePtr, Result};
 use crate::holes::gaps;
 use gmlake_core::alloc_conf::AllocConf;
 use gmlake_core::program::{Lifetime, PoolId, StreamId};
 use gmlake_core::units::{Bytes, round_up};
+
+settings! {
+    StAllocOptions {
+        reuse: bool = switch("reuse", "on"), "requests whose sizes vary use what the plan leaves free";
+    }
+}
 
 /// Memory that is held from the first request on.
 #[derive(Debug, Clone, Copy)]
@@ -101,7 +107,7 @@ enum Way {
 
 /// STAlloc's allocator, with a plan.
 pub(super) struct StAlloc {
-    reuses: bool,
+    options: StAllocOptions,
     plan: Option<Plan>,
     /// Requests above 512 bytes so far, and the entry that comes next.
     requests: usize,
@@ -121,23 +127,12 @@ pub(super) struct StAlloc {
 }
 
 impl StAlloc {
-    /// The options as a user sees them.
-    pub(super) const SPECS: &'static [OptionSpec] = &[OptionSpec {
-        name: "reuse",
-        default: "on",
-        help: "requests whose sizes vary use what the plan leaves free",
-    }];
-
-    /// Makes the policy from its options. Fails if a value is of the wrong kind.
-    pub(super) fn new(
-        options: &mut Options,
-        environment: &Environment,
-    ) -> Result<Self, OptionError> {
+    pub(super) fn new(options: StAllocOptions, environment: &Environment) -> Self {
         let Environment { version, total_memory, .. } = *environment;
         let stock = Environment::new(AllocConf::default());
         let stock = Environment { version, total_memory, ..stock };
-        Ok(Self {
-            reuses: options.switch("reuse", "on")?,
+        Self {
+            options,
             plan: None,
             requests: 0,
             next: 0,
@@ -151,7 +146,7 @@ impl StAlloc {
             planned: 0,
             spared: 0,
             unplanned: 0,
-        })
+        }
     }
 
     /// Where the region of the plan and those of small requests begin.
@@ -187,7 +182,7 @@ impl StAlloc {
         self.next = if number + 1 == plan.entries.len() { plan.first } else { number + 1 };
         match plan.entries[number] {
             Entry::Fixed { offset, size: planned } if planned == size => Way::Planned(offset),
-            Entry::Varied { .. } if self.reuses => Way::Spare(number),
+            Entry::Varied { .. } if self.options.reuse => Way::Spare(number),
             Entry::Fixed { .. } | Entry::Varied { .. } => Way::Cached,
         }
     }
@@ -243,7 +238,7 @@ impl StAlloc {
         })?;
         self.cached.insert(given.at.0, given.block);
         self.unplanned += 1;
-        Ok(Place { at: given.at, size: given.size, key: NIL })
+        Ok(Place { at: given.at, size: given.size })
     }
 }
 
@@ -277,7 +272,7 @@ impl Policy for StAlloc {
             },
         };
         self.users.take(device, (at, bytes), stream);
-        Ok(Place { at, size: bytes, key: NIL })
+        Ok(Place { at, size: bytes })
     }
 
     fn give(&mut self, device: &mut dyn Device, place: Place, stream: StreamId) {

@@ -1,10 +1,10 @@
 //! The planner against the original's answers, and scripts with what follows for them from its source.
 
-use super::StAlloc;
 use super::layers::{Block, Period, place};
 use super::profile::UNIT;
+use super::{StAlloc, StAllocOptions};
 use crate::allocator::pool::Pool;
-use crate::allocator::{Allocation, Allocator, Environment, Options, Request, segment_of};
+use crate::allocator::{Allocation, Allocator, Environment, Request, segment_of};
 use crate::device::{DevicePtr, SimDevice};
 use gmlake_core::alloc_conf::AllocConf;
 use gmlake_core::program::{Lifetime, PoolId, StreamId};
@@ -92,7 +92,7 @@ fn scripts_are_answered_as_the_source_says() {
         let (title, script) = script.split_once('\n').expect("a title");
         let lines = read(script);
         let environment = Environment::new(AllocConf::default());
-        let policy = StAlloc::new(&mut Options::default(), &environment).expect("its defaults");
+        let policy = StAlloc::new(StAllocOptions::default(), &environment);
         let (mut allocator, mut device) = (Pool::of(policy), SimDevice::new(GIB));
         allocator.foresee(&|| lifetimes(&lines));
         let mut given = Vec::new();

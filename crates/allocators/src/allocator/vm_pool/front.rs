@@ -95,11 +95,11 @@ impl<S: Stitcher> Allocator for S {
     }
 
     fn usage(&self) -> Usage {
-        self.front().live.usage()
+        self.front().live.ledger.now()
     }
 
     fn peak(&self) -> Usage {
-        self.front().live.peak()
+        self.front().live.ledger.peak()
     }
 
     fn retries(&self) -> u64 {
@@ -174,7 +174,7 @@ impl Front {
             return Ok(Place::Small(index));
         }
         self.small.grow(device, stream)?;
-        self.live.grow(SMALL_SEGMENT);
+        self.live.ledger.grow(SMALL_SEGMENT);
         let index = self.small.malloc(size, stream).expect("a new segment fits every small block");
         Ok(Place::Small(index))
     }
@@ -215,12 +215,12 @@ impl Front {
     /// Gives free segments of the small pool back.
     pub(in crate::allocator) fn trim_small(&mut self, device: &mut dyn Device) {
         let freed = self.small.trim(device);
-        self.live.shrink(freed);
+        self.live.ledger.shrink(freed);
     }
 
     /// Gives the memory of a free pBlock back.
     pub(in crate::allocator) fn release(&mut self, device: &mut dyn Device, block: SlabIndex) {
-        self.live.shrink(self.pool.bytes(self.pool.block(block).len));
+        self.live.ledger.shrink(self.pool.bytes(self.pool.block(block).len));
         self.pool.release(device, block);
     }
 

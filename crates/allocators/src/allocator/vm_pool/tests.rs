@@ -171,7 +171,7 @@ fn check<D>(front: &Front, live: &[BlockId], mirror: &Mirror<D>) {
     let shown = front.blocks().into_iter().filter(|view| view.state != BlockUse::Alias);
     assert_eq!(
         shown.map(|view| view.size).sum::<Bytes>(),
-        front.live.usage().reserved,
+        front.live.ledger.now().reserved,
         "each byte held is shown once"
     );
 }
