@@ -2,28 +2,21 @@
 //!
 //! A free is a word of the host; the kernels that use the memory are still in the queue of its stream. The next user on
 //! the same stream comes after them. On another stream it has to be made to ([`Order`]), and a mapping may only go when
-//! they are known to be done. This is the checker's own book of both, in plain ordered maps:
+//! they are known to be done. This is the checker's own book of the memory; that of the mappings is its
+//! [`Record`](crate::device::Record).
 //!
 //! ```text
 //!   physical   6 MiB     ├── freed on stream 1, moment 7 ──┤├─ in use ─┤├── freed on stream 2, moment 9 ──┤
-//!   addresses  0x1_0000  ├── last used on stream 1, freed at moment 7 ──┤
 //! ```
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::device::{Extent, Order};
+use crate::device::{Extent, LastUse, Order};
 use gmlake_core::program::StreamId;
 use gmlake_core::ranges::Ranges;
 
-/// A stream, and the moment when it was done with something, as far as the host can say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct LastUse {
-    pub(super) stream: StreamId,
-    pub(super) moment: u64,
-}
-
-/// Physical memory and addresses that were freed.
+/// Physical memory that was freed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Afterlife {
     /// The last use of each piece, on each stream.
@@ -51,13 +44,13 @@ impl Afterlife {
     /// If nothing says that it is.
     pub(super) fn take(&mut self, extent: Extent, stream: StreamId, order: &Order) {
         for (_, uses) in self.memory.take(extent.start..extent.end()) {
-            for last in &*uses {
+            for &(user, moment) in &*uses {
                 assert!(
-                    order.is_before(last.stream, last.moment, stream),
+                    order.is_before(user, moment, stream),
                     "{} bytes of memory are handed out to stream {}, but stream {} may still be using them",
                     extent.size,
                     stream.0,
-                    last.stream.0
+                    user.0
                 );
             }
         }
@@ -75,8 +68,7 @@ mod tests {
 
     fn freed(stream: u16) -> Afterlife {
         let mut afterlife = Afterlife::default();
-        let last = LastUse { stream: StreamId(stream), moment: 0 };
-        afterlife.free(&[extent(100, 100)], &[last]);
+        afterlife.free(&[extent(100, 100)], &[(StreamId(stream), 0)]);
         afterlife
     }
 
@@ -98,7 +90,7 @@ mod tests {
     #[should_panic(expected = "stream 3 may still be using them")]
     fn nor_may_the_first_before_all_that_used_it_are_done() {
         let mut afterlife = Afterlife::default();
-        let uses = [1, 3].map(|stream| LastUse { stream: StreamId(stream), moment: 0 });
+        let uses = [1, 3].map(|stream| (StreamId(stream), 0));
         afterlife.free(&[extent(100, 100)], &uses);
         afterlife.take(extent(150, 10), StreamId(1), &Order::default());
     }

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashMap;
 
-use super::afterlife::{Afterlife, LastUse};
+use super::afterlife::Afterlife;
 use super::quietly::quietly;
 use super::{
     AllocError, AllocResult, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView,
@@ -77,14 +77,9 @@ pub struct Checked {
 impl Checked {
     /// Supervises a new allocator that was made from this entry of the list. Each call is followed by all checks.
     pub fn new(inner: Box<dyn Allocator>, spec: &Spec) -> Self {
-        Self::with_alignment(inner, spec.alignment)
-    }
-
-    /// The same for any new allocator, all of whose addresses are multiples of `alignment`.
-    fn with_alignment(inner: Box<dyn Allocator>, alignment: Bytes) -> Self {
         Self {
             inner,
-            alignment,
+            alignment: spec.alignment,
             audit_every: 1,
             calls: 0,
             record: Record::default(),
@@ -292,10 +287,9 @@ impl Checked {
         }
         let moment = live.let_go.unwrap_or(self.record.order().now());
         let streams = std::iter::once(live.stream).chain(live.users);
-        let uses: Vec<_> = streams.map(|stream| LastUse { stream, moment }).collect();
+        let uses: Vec<_> = streams.map(|stream| (stream, moment)).collect();
         self.afterlife.free(&live.extents, &uses);
         self.record.unguard(live.given.at);
-        let uses = uses.iter().map(|last| (last.stream, last.moment)).collect();
         self.record.note_freed(live.given.at, live.given.size, uses);
     }
 
@@ -463,7 +457,7 @@ impl Allocator for Checked {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Native;
+    use super::super::{Native, find};
     use super::*;
     use crate::device::{GRANULE, SimDevice};
     use gmlake_core::units::MIB;
@@ -557,7 +551,7 @@ mod tests {
     fn provoke(flaw: Flaw) -> Result<(), String> {
         let inner = Flawed { native: Native::new(), flaw, first: None, handle: None };
         quietly(|| {
-            let mut checked = Checked::with_alignment(Box::new(inner), 512);
+            let mut checked = Checked::new(Box::new(inner), find("native").unwrap());
             let mut gpu = SimDevice::new(64 * MIB);
             let (stream, pool) = (StreamId(0), PoolId::DEFAULT);
             let request = Request { size: MIB, stream, pool };
@@ -595,7 +589,7 @@ mod tests {
 
     #[test]
     fn two_addresses_of_one_memory_are_in_use_once() {
-        let mut checked = Checked::with_alignment(Box::new(Native::new()), 512);
+        let mut checked = Checked::new(Box::new(Native::new()), find("native").unwrap());
         let mut gpu = SimDevice::new(64 * MIB);
         let mut watched = checked.record.watch(&mut gpu);
         let handle = watched.create(GRANULE).unwrap();
@@ -613,8 +607,8 @@ mod tests {
 
     #[test]
     fn a_stale_free_is_a_fault_and_what_follows_is_refused() {
-        let spec = super::super::find("native").unwrap();
-        let mut native = Checked::supervised(Box::new(Native::new()), spec);
+        let inner = Box::new(Native::new());
+        let mut native = Checked::supervised(inner, find("native").unwrap());
         let mut gpu = SimDevice::new(64 * MIB);
         let request = Request { size: MIB, stream: StreamId(0), pool: PoolId::DEFAULT };
         let block = native.malloc(&mut gpu, request).unwrap().block;

@@ -25,7 +25,6 @@ use gmlake_core::units::Bytes;
 pub struct Place {
     /// Its rank; 0 where addresses alone decide.
     pub rank: u32,
-    /// Its address.
     pub at: u64,
 }
 
@@ -43,7 +42,6 @@ struct Order {
     place: Place,
 }
 
-/// A free block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Key {
     order: Order,
@@ -148,7 +146,6 @@ impl Default for StreamList {
 }
 
 impl StreamList {
-    /// Adds a free block.
     #[inline(always)]
     pub fn insert(&mut self, size: Bytes, place: impl Into<Place>, block: SlabIndex) {
         let order = Order { size, place: place.into() };
@@ -189,7 +186,6 @@ impl StreamList {
         found
     }
 
-    /// The next block.
     #[inline]
     pub fn next(&self, at: Cursor) -> Option<Cursor> {
         let next = self.from(at.bin.into(), at.slot as usize + 1);
@@ -201,13 +197,11 @@ impl StreamList {
         next
     }
 
-    /// Takes out the block at a position.
     #[inline(always)]
     pub fn remove_at(&mut self, at: Cursor) {
         self.take_out(at.bin.into(), at.slot as usize);
     }
 
-    /// Every block in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = SlabIndex> + '_ {
         self.bins.iter().flat_map(|bin| bin.iter().map(|key| key.block))
     }

@@ -21,7 +21,6 @@ use gmlake_core::units::Bytes;
 pub(crate) struct LiveBlock<P> {
     /// Where it lives.
     pub(crate) place: P,
-    /// Its first byte.
     pub(crate) at: DevicePtr,
     /// Bytes that the client asked for.
     pub(crate) requested: Bytes,

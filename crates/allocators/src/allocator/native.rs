@@ -6,13 +6,11 @@
 //! Memory is charged in units of 512 bytes; how the driver packs small allocations into pages is the device's matter
 //! (`device/pages.rs`).
 
+use super::ALIGNMENT;
 use super::pool::{Place, Policy, Pool};
 use crate::device::{Device, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::{Bytes, round_up};
-
-/// Alignment of what `cuMemAlloc` returns.
-const ALIGNMENT: Bytes = 512;
 
 /// The allocator without a cache.
 pub type Native = Pool<Uncached>;

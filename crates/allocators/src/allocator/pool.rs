@@ -16,7 +16,6 @@ use gmlake_core::units::Bytes;
 /// Where a policy serves a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Address of the first byte.
     pub(super) at: DevicePtr,
     /// Bytes, at least those asked for.
     pub(super) size: Bytes,

@@ -61,7 +61,6 @@ settings! {
     }
 }
 
-/// RMM's pool.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RmmPool {
     initial: Bytes,

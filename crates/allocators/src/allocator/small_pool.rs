@@ -12,38 +12,21 @@
 //! The owner keeps the accounts: what a block was asked for, whether its free waits for a stream, and what to do when
 //! the device has no more memory.
 
+use super::caching::SMALL_SEGMENT;
 use super::free_index::FreeIndex;
 use super::{NIL, Slab, SlabIndex};
 use crate::device::{Device, DevicePtr, Result};
 use gmlake_core::program::StreamId;
-use gmlake_core::units::{Bytes, MIB, round_up};
-
-/// Every block is a multiple of this.
-pub(crate) const SMALL_UNIT: Bytes = 512;
-
-/// The largest rounded request that is small.
-pub(crate) const SMALL_LIMIT: Bytes = MIB;
-
-/// What the pool asks of the device.
-pub(crate) const SMALL_SEGMENT: Bytes = 2 * MIB;
-
-/// `size` rounded as the small pool does it: a multiple of 512 bytes, and not zero.
-#[inline]
-pub(crate) fn round_small(size: Bytes) -> Bytes {
-    round_up(size.max(1), SMALL_UNIT)
-}
+use gmlake_core::units::Bytes;
 
 /// A block of the small pool.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SmallBlock {
-    /// Its first byte.
     pub(crate) at: DevicePtr,
-    /// Its size in bytes.
     pub(crate) size: Bytes,
     pub(crate) stream: StreamId,
     /// First byte of its segment.
     pub(crate) segment: DevicePtr,
-    /// Whether it is free.
     pub(crate) is_free: bool,
     previous: SlabIndex,
     next: SlabIndex,
@@ -136,13 +119,11 @@ impl SmallPool {
         idle.len() as u64 * SMALL_SEGMENT
     }
 
-    /// A block by its number.
     #[inline]
     pub(crate) fn block(&self, index: SlabIndex) -> &SmallBlock {
         &self.blocks[index]
     }
 
-    /// Segments that the pool holds.
     pub(crate) fn segments(&self) -> u64 {
         self.segments
     }
@@ -200,8 +181,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::allocator::caching::round_plain;
     use crate::device::SimDevice;
-    use gmlake_core::units::KIB;
+    use gmlake_core::units::{KIB, MIB};
 
     const STREAM: StreamId = StreamId(0);
 
@@ -276,7 +258,7 @@ mod tests {
             let mut live = Vec::new();
             for (is_malloc, size, pick) in script {
                 if is_malloc || live.is_empty() {
-                    let size = round_small(size);
+                    let size = round_plain(size);
                     let index = pool.malloc(size, STREAM).unwrap_or_else(|| {
                         pool.grow(&mut gpu, STREAM).unwrap();
                         let list = pool.free.of(STREAM);

@@ -41,7 +41,7 @@ pub use fence::Fence;
 pub use forward::forward;
 pub use limited::Limited;
 pub use logged::{CallLog, LogEntry, Place};
-pub use order::Order;
+pub use order::{LastUse, Order};
 pub use priced::{Bill, Priced};
 pub use profile::{Line, Profile, ProfileError};
 pub use record::{Extent, Record};

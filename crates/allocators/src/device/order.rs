@@ -19,6 +19,9 @@ use gmlake_core::program::StreamId;
 /// Up to which moment each stream has run.
 type Clock = BTreeMap<StreamId, u64>;
 
+/// A stream, and the moment when it was done with something, as far as the host can say.
+pub type LastUse = (StreamId, u64);
+
 /// The order of things on a device.
 #[derive(Debug, Clone, Default)]
 pub struct Order {

@@ -56,6 +56,25 @@ impl Priced {
         self.zeroing.give(size, self.now());
     }
 
+    fn price(&mut self, done: DriverCall<'_>) {
+        let (call, amount) = (done.call, done.amount);
+        let given = amount.size * done.handles.len() as u64;
+        match (call, done.row) {
+            (Call::Create, Some(row)) => {
+                self.take(call, given);
+                self.charge(call, amount, row as u64);
+            }
+            (_, row) => self.charge(call, amount, row.unwrap_or(1) as u64),
+        }
+        match call {
+            Call::MemAlloc if done.is_done() => self.take(call, amount.size),
+            Call::Create if done.is_done() && done.row.is_none() => self.take(call, amount.size),
+            Call::MemFree => self.give(amount.size),
+            Call::Release => self.give(given),
+            _ => {}
+        }
+    }
+
     fn charge(&mut self, call: Call, amount: Amount, count: u64) {
         let Some(profile) = &self.profile else { return };
         let mut price = profile.price(call, amount);
@@ -84,27 +103,6 @@ impl Watch for Priced {
     #[inline]
     fn elapsed(&mut self, ns: u64) {
         self.elapsed_ns = self.elapsed_ns.saturating_add(ns);
-    }
-}
-
-impl Priced {
-    fn price(&mut self, done: DriverCall<'_>) {
-        let (call, amount) = (done.call, done.amount);
-        let given = amount.size * done.handles.len() as u64;
-        match (call, done.row) {
-            (Call::Create, Some(row)) => {
-                self.take(call, given);
-                self.charge(call, amount, row as u64);
-            }
-            (_, row) => self.charge(call, amount, row.unwrap_or(1) as u64),
-        }
-        match call {
-            Call::MemAlloc if done.is_done() => self.take(call, amount.size),
-            Call::Create if done.is_done() && done.row.is_none() => self.take(call, amount.size),
-            Call::MemFree => self.give(amount.size),
-            Call::Release => self.give(given),
-            _ => {}
-        }
     }
 }
 

@@ -18,8 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::call::{Call, DriverCall};
 use super::watched::{Lent, Watch, Watched};
-use super::{Device, DevicePtr, Fence, GRANULE, HandleId, Order};
-use gmlake_core::program::StreamId;
+use super::{Device, DevicePtr, Fence, GRANULE, HandleId, LastUse, Order};
 use gmlake_core::units::Bytes;
 
 /// A piece of physical memory.
@@ -45,7 +44,7 @@ enum Guard {
     Held,
     /// Streams, unless the device has been synchronised more often than this; and if it is known which, with the
     /// moments of their last use, unless they are known to be done.
-    Pending(u64, Vec<(StreamId, u64)>),
+    Pending(u64, Vec<LastUse>),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -78,7 +77,7 @@ pub struct Record {
     synchronisations: u64,
     order: Order,
     /// Ranges of addresses that were freed, with the streams that used them last, and when.
-    freed: BTreeMap<DevicePtr, (Bytes, Vec<(StreamId, u64)>)>,
+    freed: BTreeMap<DevicePtr, (Bytes, Vec<LastUse>)>,
 }
 
 impl Record {
@@ -138,7 +137,7 @@ impl Record {
     }
 
     /// A range was freed that streams had used until then: its mapping may only go when they are done.
-    pub fn note_freed(&mut self, at: DevicePtr, size: Bytes, uses: Vec<(StreamId, u64)>) {
+    pub fn note_freed(&mut self, at: DevicePtr, size: Bytes, uses: Vec<LastUse>) {
         self.freed.insert(at, (size, uses));
     }
 
@@ -222,7 +221,7 @@ impl Record {
     ///
     /// # Panics
     /// If it is not guarded.
-    pub fn guard_pending(&mut self, at: DevicePtr, uses: Vec<(StreamId, u64)>) {
+    pub fn guard_pending(&mut self, at: DevicePtr, uses: Vec<LastUse>) {
         let synchronisations = self.synchronisations;
         let (_, guard) = self.guards.get_mut(&at).unwrap_or_else(|| panic!("{at} is not guarded"));
         *guard = Guard::Pending(synchronisations, uses);
@@ -242,8 +241,7 @@ impl Record {
     }
 
     fn is_in_use(&self, guard: &Guard) -> bool {
-        let has_happened =
-            |&(stream, moment): &(StreamId, u64)| self.order.has_happened(stream, moment);
+        let has_happened = |&(stream, moment): &LastUse| self.order.has_happened(stream, moment);
         match guard {
             Guard::Held => true,
             Guard::Pending(since, uses) => {

@@ -30,9 +30,7 @@ pub enum BlockState {
 /// A piece of a segment, or of an expandable reservation.
 #[derive(Debug, Clone, Copy)]
 pub struct Block {
-    /// Its first address.
     pub at: u64,
-    /// Its size.
     pub size: Bytes,
     /// The pool's count of searches when the block became free; its age is counted from there.
     pub free_since: u64,
@@ -48,14 +46,11 @@ pub struct Block {
     pub pool: u16,
     /// Its rank among free blocks of its size.
     pub rank: u32,
-    /// Its stream.
     pub stream: StreamId,
-    /// Its state.
     pub state: BlockState,
 }
 
 impl Block {
-    /// The address after its last byte.
     #[inline]
     pub fn end(&self) -> u64 {
         self.at + self.size

@@ -20,11 +20,8 @@ use gmlake_core::units::{Bytes, round_up};
 /// A range of addresses, and the pages that are mapped in it.
 #[derive(Debug, Clone)]
 pub struct Reservation {
-    /// First address.
     pub base: u64,
-    /// Bytes of a page.
     pub page: Bytes,
-    /// Bytes of the range.
     pub length: Bytes,
     /// The handle that is mapped at each page; grows with the highest page in use.
     pub handles: Vec<Option<HandleId>>,

@@ -30,13 +30,14 @@ mod sizes;
 #[cfg(test)]
 mod tests;
 
+pub(super) use sizes::round_plain;
 pub use sizes::{SMALL_MAX, SMALL_SEGMENT, round_request, segment_size};
 
 use block::{Block, BlockState, Blocks};
 use expandable::Reservation;
 use pool::{Pool, pool_index};
 use rank::Ranks;
-use sizes::{MIN_BLOCK, round_plain};
+use sizes::MIN_BLOCK;
 
 use super::{
     AllocError, AllocResult, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView,

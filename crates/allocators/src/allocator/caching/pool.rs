@@ -19,11 +19,9 @@ pub const fn pool_index(id: PoolId, is_small: bool) -> u16 {
 pub struct Pool {
     /// Which pool of PyTorch's this is a part of.
     pub id: PoolId,
-    /// Whether it serves small requests.
     pub is_small: bool,
     /// Whether its segments are handed out whole (`no_split` of a `MemPool`).
     pub is_whole: bool,
-    /// Free blocks, mapped.
     pub free: FreeIndex,
     /// Unmapped ranges of expandable reservations, by stream and address.
     pub unmapped: BTreeSet<(StreamId, u64, SlabIndex)>,

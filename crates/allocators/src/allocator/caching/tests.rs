@@ -4,7 +4,6 @@
 //! the first address of the segment or reservation, and the driver calls in between.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use super::*;
 use crate::allocator::segment_of;
@@ -12,30 +11,27 @@ use crate::device::{AddressPolicy, SimDevice};
 use gmlake_core::units::{GIB, MIB};
 
 fn environment(conf: &str, total_memory: Bytes) -> Environment {
-    Environment {
-        conf: AllocConf::parse(conf, TorchVersion::V2_11).unwrap(),
-        version: TorchVersion::V2_11,
-        total_memory,
-        memory_fraction: None,
-        limit: None,
-        no_split: Vec::new(),
-    }
+    let conf = AllocConf::parse(conf, TorchVersion::V2_11).unwrap();
+    Environment { total_memory, ..Environment::new(conf) }
 }
 
-/// Runs a script and tells what came of each line: where a block was placed, and what is held then.
-fn tell(conf: &str, capacity: Bytes, script: &str) -> String {
+fn request(size: Bytes) -> Request {
+    Request { size, stream: StreamId(0), pool: PoolId::DEFAULT }
+}
+
+/// Checks a story: what is done in each line, where a block was placed, and what is held then.
+fn check(conf: &str, capacity: Bytes, story: &str) {
     let mut model = Caching::new(&environment(conf, capacity));
     let mut device = SimDevice::with_policy(capacity, AddressPolicy::Ascending);
     let mut live = BTreeMap::new();
-    let mut story = String::new();
-    for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        let words: Vec<&str> = line.split_whitespace().collect();
+    for line in story.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let step = line[..16].trim();
+        let words: Vec<&str> = step.split_whitespace().collect();
         let outcome = match words[..] {
             ["a", name, size, ..] => {
                 let stream = StreamId(words.get(3).map_or(0, |stream| stream.parse().unwrap()));
-                let size = size.parse().unwrap();
-                let request = Request { size, stream, pool: PoolId::DEFAULT };
-                match model.malloc(&mut device, request) {
+                let request = request(size.parse().unwrap());
+                match model.malloc(&mut device, Request { stream, ..request }) {
                     Ok(given) => {
                         live.insert(name, given.block);
                         let segment = segment_of(&model, given.at).0;
@@ -54,100 +50,64 @@ fn tell(conf: &str, capacity: Bytes, script: &str) -> String {
             }
         };
         let held = model.usage().reserved / MIB;
-        writeln!(story, "{line:<16} {outcome:<36} held {held} MiB").unwrap();
+        assert_eq!(format!("{step:<16} {outcome:<36} held {held} MiB"), line);
     }
-    story
 }
 
 #[test]
 fn small_requests_share_2_mib_and_larger_ones_20_mib() {
-    let story = tell(
+    check(
         "",
         GIB,
         "
-        a a 100
-        a b 1000000
-        a c 1048577
-        a d 12058625
-        f a
-        a e 513
-    ",
-    );
-    insta::assert_snapshot!(story, @r"
         a a 100          0x100000000+0x0 (512 B)              held 2 MiB
         a b 1000000      0x100000000+0x200 (1000448 B)        held 2 MiB
         a c 1048577      0x100400000+0x0 (1049088 B)          held 22 MiB
         a d 12058625     0x100400000+0x100200 (12059136 B)    held 22 MiB
         f a                                                   held 22 MiB
         a e 513          0x100000000+0xf4600 (1024 B)         held 22 MiB
-        ");
+    ",
+    );
 }
 
 #[test]
 fn when_memory_is_short_the_whole_cache_goes_back() {
-    let story = tell(
+    check(
         "",
         100 * MIB,
         "
-        a a 41943040
-        a b 41943040
-        f a
-        f b
-        a c 52428800
-        a d 62914560
-    ",
-    );
-    insta::assert_snapshot!(story, @r"
         a a 41943040     0x100000000+0x0 (41943040 B)         held 40 MiB
         a b 41943040     0x102a00000+0x0 (41943040 B)         held 80 MiB
         f a                                                   held 80 MiB
         f b                                                   held 80 MiB
         a c 52428800     0x105400000+0x0 (52428800 B)         held 50 MiB
         a d 62914560     out of memory: 60 MiB requested, 50 MiB in use, 50 MiB held held 50 MiB
-        ");
+    ",
+    );
 }
 
 #[test]
 fn oversize_blocks_are_neither_split_nor_used_for_less() {
-    let story = tell(
+    check(
         "max_split_size_mb:64",
         GIB,
         "
-        a a 104857600
-        f a
-        a b 31457280
-        a c 94371840
-        a d 73400320
-    ",
-    );
-    insta::assert_snapshot!(story, @r"
         a a 104857600    0x100000000+0x0 (104857600 B)        held 100 MiB
         f a                                                   held 100 MiB
         a b 31457280     0x106600000+0x0 (31457280 B)         held 130 MiB
         a c 94371840     0x100000000+0x0 (104857600 B)        held 130 MiB
         a d 73400320     0x108600000+0x0 (73400320 B)         held 200 MiB
-        ");
+    ",
+    );
 }
 
 /// The vector of the recorded facts: pages are mapped as they are needed, and only whole free pages go back.
 #[test]
 fn expandable_segments_grow_by_pages() {
-    let story = tell(
+    check(
         "expandable_segments:True",
         80 * GIB,
         "
-        a a 3145728
-        a b 31457280
-        f a
-        a c 5242880
-        f b
-        a d 47185920
-        f c
-        e
-        a e 22020096
-    ",
-    );
-    insta::assert_snapshot!(story, @r"
         a a 3145728      0x100000000+0x0 (3145728 B)          held 20 MiB
         a b 31457280     0x100000000+0x300000 (31457280 B)    held 40 MiB
         f a                                                   held 40 MiB
@@ -157,27 +117,22 @@ fn expandable_segments_grow_by_pages() {
         f c                                                   held 100 MiB
         e                                                     held 80 MiB
         a e 22020096     0x100000000+0x0 (22020096 B)         held 100 MiB
-        ");
+    ",
+    );
 }
 
 #[test]
 fn streams_do_not_share_free_memory() {
-    let story = tell(
+    check(
         "",
         GIB,
         "
-        a a 31457280 1
-        f a
-        a b 31457280 2
-        a c 31457280 1
-    ",
-    );
-    insta::assert_snapshot!(story, @r"
         a a 31457280 1   0x100000000+0x0 (31457280 B)         held 30 MiB
         f a                                                   held 30 MiB
         a b 31457280 2   0x102000000+0x0 (31457280 B)         held 60 MiB
         a c 31457280 1   0x100000000+0x0 (31457280 B)         held 60 MiB
-        ");
+    ",
+    );
 }
 
 /// A limit of memory is a limit although the device has more.
@@ -186,7 +141,6 @@ fn a_fraction_of_the_memory_is_a_limit() {
     let limited = Environment { memory_fraction: Some(0.5), ..environment("", 100 * MIB) };
     let mut model = Caching::new(&limited);
     let mut device = SimDevice::new(GIB);
-    let request = |size| Request { size, stream: StreamId(0), pool: PoolId::DEFAULT };
     assert!(model.malloc(&mut device, request(40 * MIB)).is_ok());
     let refused = model.malloc(&mut device, request(20 * MIB));
     assert!(matches!(refused, Err(AllocError::OutOfMemory { .. })));
@@ -202,10 +156,9 @@ fn a_fraction_of_the_memory_is_a_limit() {
 fn a_flush_completes_what_other_streams_used() {
     let mut model = Caching::new(&environment("", 100 * MIB));
     let mut device = SimDevice::new(100 * MIB);
-    let request = Request { size: 60 * MIB, stream: StreamId(0), pool: PoolId::DEFAULT };
-    let first = model.malloc(&mut device, request).unwrap();
+    let first = model.malloc(&mut device, request(60 * MIB)).unwrap();
     model.free_requested(first.block, &[]);
-    let second = model.malloc(&mut device, request).unwrap();
+    let second = model.malloc(&mut device, request(60 * MIB)).unwrap();
     model.free_completed(&mut device, first.block);
     assert_eq!(model.usage().active, 60 * MIB);
     model.free(&mut device, second.block);
@@ -217,8 +170,7 @@ fn a_flush_completes_what_other_streams_used() {
 fn a_request_beyond_what_was_reserved_is_out_of_memory() {
     let mut model = Caching::new(&environment("expandable_segments:True", 64 * MIB));
     let mut device = SimDevice::with_policy(GIB, AddressPolicy::Ascending);
-    let request = Request { size: 100 * MIB, stream: StreamId(0), pool: PoolId::DEFAULT };
-    assert!(model.malloc(&mut device, request).is_err());
+    assert!(model.malloc(&mut device, request(100 * MIB)).is_err());
 }
 
 /// The older of two segments was made first, but its free block was cut off last: which version takes which.
@@ -228,7 +180,6 @@ fn among_equal_blocks_the_version_decides() {
         let version = TorchVersion { major: 2, minor };
         let mut model = Caching::new(&Environment { version, ..environment("", GIB) });
         let mut device = SimDevice::with_policy(GIB, policy);
-        let request = |size| Request { size, stream: StreamId(0), pool: PoolId::DEFAULT };
         let device = &mut device;
         let older = model.malloc(device, request(3 * MIB)).unwrap().at;
         let rest = model.malloc(device, request(17 * MIB)).unwrap();
@@ -254,10 +205,8 @@ fn a_pool_that_is_not_split_hands_out_whole_segments() {
     let environment = Environment { no_split: vec![own], ..environment("", GIB) };
     let mut model = Caching::new(&environment);
     let mut device = SimDevice::new(GIB);
-    let mut serves = |pool, size| {
-        let request = Request { size, stream: StreamId(0), pool };
-        model.malloc(&mut device, request).unwrap().size
-    };
+    let mut serves =
+        |pool, size| model.malloc(&mut device, Request { pool, ..request(size) }).unwrap().size;
     assert_eq!([serves(own, 3 * MIB), serves(own, 512)], [20 * MIB, 2 * MIB]);
     assert_eq!(serves(PoolId::DEFAULT, 3 * MIB), 3 * MIB);
 }
@@ -270,7 +219,7 @@ fn another_pool_serves_what_the_device_refuses() {
         let mut model = Caching::new(&Environment { version, ..environment("", 100 * MIB) });
         let mut device = SimDevice::new(100 * MIB);
         let (own, other) = (PoolId(1), PoolId(2));
-        let request = |pool, size| Request { size, stream: StreamId(0), pool };
+        let request = |pool, size| Request { pool, ..request(size) };
         let kept = model.malloc(&mut device, request(own, 40 * MIB)).unwrap();
         model.malloc(&mut device, request(PoolId::DEFAULT, 50 * MIB)).unwrap();
         model.free(&mut device, kept.block);
@@ -301,7 +250,6 @@ fn beyond_the_share_in_the_settings_a_request_fails_at_once() {
         let known = Environment { memory_fraction: set_later, ..environment("", total_memory) };
         let mut model = Caching::new(&Environment { conf, version, ..known });
         let mut device = SimDevice::new(60 * MIB);
-        let request = |size| Request { size, stream: StreamId(0), pool: PoolId::DEFAULT };
         let cached = model.malloc(&mut device, request(30 * MIB)).unwrap();
         model.free(&mut device, cached.block);
         assert_eq!(model.malloc(&mut device, request(40 * MIB)).is_err(), fails, "2.{minor}");
@@ -317,10 +265,9 @@ fn addresses_can_run_out_before_memory_does() {
     let conf = AllocConf::parse(text, version).unwrap();
     let mut model = Caching::new(&Environment { conf, version, ..environment("", GIB) });
     let mut device = SimDevice::with_policy(GIB, AddressPolicy::Ascending);
-    let request = Request { size: 40 * MIB, stream: StreamId(0), pool: PoolId::DEFAULT };
     let bases: Vec<DevicePtr> = (0..2)
         .map(|_| {
-            let given = model.malloc(&mut device, request).unwrap();
+            let given = model.malloc(&mut device, request(40 * MIB)).unwrap();
             segment_of(&model, given.at)
         })
         .collect();

@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use crate::device::{Device, DevicePtr, HandleId, Result};
 use gmlake_core::units::{Bytes, MIB};
 
-/// Bytes of a chunk.
 pub(super) const CHUNK: Bytes = 32 * MIB;
 
 /// The memory behind a range of addresses.
@@ -20,7 +19,6 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// Bytes of memory.
     pub(super) fn held(&self) -> Bytes {
         self.mapped.len() as u64 * CHUNK
     }

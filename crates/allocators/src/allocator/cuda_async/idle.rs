@@ -7,7 +7,6 @@ use super::ranges::{Range, Ranges};
 use crate::device::{Device, DeviceError, DevicePtr, Result};
 use gmlake_core::units::Bytes;
 
-/// Free ranges of the pool.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Idle {
     pub(super) ranges: Ranges,
@@ -19,7 +18,6 @@ pub(super) struct Idle {
 }
 
 impl Idle {
-    /// Bytes of memory.
     pub(super) fn held(&self) -> Bytes {
         self.chunks.held()
     }

@@ -92,7 +92,6 @@ impl Queued {
     }
 }
 
-/// CUDA's stream-ordered pool.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CudaAsync {
     base: Option<DevicePtr>,

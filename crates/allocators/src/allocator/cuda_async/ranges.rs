@@ -23,7 +23,6 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// The first offset behind it.
     pub(super) fn end(&self) -> u64 {
         self.at + self.size
     }
@@ -81,7 +80,6 @@ impl Ranges {
         self.by_size.insert((range.size, range.entered, range.at));
     }
 
-    /// Takes a range out.
     pub(super) fn remove(&mut self, range: &Range) {
         self.by_address.remove(&range.at);
         self.by_size.remove(&(range.size, range.entered, range.at));
@@ -93,7 +91,6 @@ impl Ranges {
         fits.map(|(_, _, at)| self.by_address[at]).find(may)
     }
 
-    /// All ranges, by address.
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &Range> {
         self.by_address.values()
     }

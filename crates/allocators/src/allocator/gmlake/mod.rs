@@ -45,16 +45,38 @@
 //! - Requests up to 1 MiB (rounded) go through the small pool of the caching allocator. (The paper draws the line at
 //!   2 MB; what lies between takes one chunk here.)
 
-mod options;
 mod reclaim;
 
-pub use options::GmlakeOptions;
-
-use super::vm_pool::{Front, PBlock, Place, Stitcher, VmPool};
+use super::spec::settings;
+use super::vm_pool::{Front, PBlock, Place, Stitcher, VmPool, Wanted};
 use super::{Counter, SlabIndex};
 use crate::device::{Device, DeviceError, Result};
-use gmlake_core::program::StreamId;
 use gmlake_core::units::Bytes;
+
+settings! {
+    /// Settings of [`Gmlake`].
+    GmlakeOptions {
+        /// Free pBlocks below this size, in bytes, are neither split nor stitched.
+        fragment_limit: Bytes = size("fragment_limit", "2MiB"),
+            "free pBlocks below it are neither split nor stitched (paper: 128MiB)";
+        /// Whether the limit is asked of the request instead: smaller ones are served without stitching, from any
+        /// block.
+        limit_requests: bool = switch("limit_requests", "off"),
+            "apply fragment_limit to requests, as the released code does, and not to blocks";
+        /// Whether free neighbours in one address range become one pBlock again.
+        merge: bool = switch("merge", "on"),
+            "free neighbours become one pBlock again; off: cut once is cut for good";
+        /// Address space that sBlocks may take, in bytes, before the least recently used ones go.
+        stitched_limit: Bytes = size("stitched_limit", "1TiB"),
+            "address space of sBlocks beyond which the least recently used ones go";
+        /// Whether the halves of a split pBlock, if they do not merge, are remembered as an sBlock.
+        split_stitch: bool = switch("split_stitch", "on"),
+            "with merge=off: remember a split pBlock as an sBlock of its old size";
+        /// Size of a physical chunk: a multiple of 2 MiB.
+        chunk: Bytes = chunk("chunk", "2MiB"),
+            "size of a physical chunk, a multiple of 2 MiB";
+    }
+}
 
 /// How many large requests ended in each state of `BestFit`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -65,7 +87,6 @@ struct States {
     multiple: u64,
     insufficient: u64,
     nothing: u64,
-    oom: u64,
 }
 
 /// The GMLake of the paper.
@@ -94,44 +115,42 @@ impl Gmlake {
 
     /// The four states, in order. `limit` is the fragmentation limit in chunks.
     #[inline]
-    fn best_fit(
-        &mut self,
-        device: &mut dyn Device,
-        stream: StreamId,
-        chunks: u32,
-        limit: u32,
-    ) -> Result<Place> {
-        if let Some(place) = self.exact_match(stream, chunks) {
+    fn best_fit(&mut self, device: &mut dyn Device, wanted: Wanted, limit: u32) -> Result<Place> {
+        if let Some(place) = self.exact_match(wanted) {
             return Ok(place);
         }
+        let chunks = wanted.chunks;
         let on_requests = self.options.limit_requests;
         let least_block = if on_requests { 1 } else { limit };
-        if let Some(block) = self.front.pool.best_fit(stream, least_block.max(chunks + 1)) {
+        let larger = Wanted { chunks: least_block.max(chunks + 1), ..wanted };
+        if let Some(block) = self.front.pool.best_fit(larger) {
             self.states.single += 1;
             return Ok(self.split(block, chunks));
         }
         // A request that is not to be stitched looks for no candidates.
-        let wanted = if on_requests && chunks < limit { 0 } else { chunks };
-        let found = self.find_candidates(stream, wanted, least_block);
+        let stitched = if on_requests && chunks < limit { 0 } else { chunks };
+        let stitched = Wanted { chunks: stitched, ..wanted };
+        self.candidates.clear();
+        let found = self.front.pool.gather(stitched, least_block, &mut self.candidates);
         if found >= chunks {
             self.states.multiple += 1;
             return self.stitch_candidates(device, chunks);
         }
-        self.alloc_missing(device, stream, chunks, chunks - found)
+        self.alloc_missing(device, wanted, chunks - found)
     }
 
     /// S1: a pBlock or an sBlock of exactly this size.
     #[inline]
-    fn exact_match(&mut self, stream: StreamId, chunks: u32) -> Option<Place> {
-        let pool = &mut self.front.pool;
-        if let Some(block) = pool.best_fit(stream, chunks)
+    fn exact_match(&mut self, wanted: Wanted) -> Option<Place> {
+        let (pool, chunks) = (&mut self.front.pool, wanted.chunks);
+        if let Some(block) = pool.best_fit(wanted)
             && pool.block(block).len == chunks
         {
             pool.take(block, chunks);
             self.states.exact_pblock += 1;
             return Some(Place::Primitive(block));
         }
-        let sblock = pool.usable_fit(stream, chunks, chunks)?;
+        let sblock = pool.usable_fit(wanted, chunks)?;
         pool.take_stitched(sblock, chunks);
         self.states.exact_sblock += 1;
         Some(Place::Stitched(sblock))
@@ -153,12 +172,6 @@ impl Gmlake {
         Place::Primitive(block)
     }
 
-    /// Free pBlocks of at least `limit` chunks from the largest on, until they suffice; says how many chunks they have.
-    fn find_candidates(&mut self, stream: StreamId, chunks: u32, limit: u32) -> u32 {
-        self.candidates.clear();
-        self.front.pool.gather(stream, chunks, limit, &mut self.candidates)
-    }
-
     /// S3, and the end of S4: stitches the candidates, of which the last may be cut.
     #[cold]
     fn stitch_candidates(&mut self, device: &mut dyn Device, chunks: u32) -> Result<Place> {
@@ -178,16 +191,16 @@ impl Gmlake {
     fn alloc_missing(
         &mut self,
         device: &mut dyn Device,
-        stream: StreamId,
-        chunks: u32,
+        wanted: Wanted,
         missing: u32,
     ) -> Result<Place> {
+        let (chunks, lacked) = (wanted.chunks, Wanted { chunks: missing, ..wanted });
         let size = self.front.pool.bytes(missing);
         if self.front.live.ledger.now().reserved + size > self.memory_limit {
             let free = device.memory_info().free;
             return Err(DeviceError::OutOfMemory { requested: size, free });
         }
-        let block = self.front.pool.grow(device, missing, stream)?;
+        let block = self.front.pool.grow(device, lacked)?;
         self.front.live.ledger.grow(size);
         if missing == chunks {
             self.states.nothing += 1;
@@ -211,26 +224,21 @@ impl Stitcher for Gmlake {
 
     /// A block for a large request; S5 is two more attempts, with ever more given up.
     #[inline]
-    fn malloc_large(
-        &mut self,
-        device: &mut dyn Device,
-        stream: StreamId,
-        chunks: u32,
-    ) -> Result<Place> {
+    fn malloc_large(&mut self, device: &mut dyn Device, wanted: Wanted) -> Result<Place> {
         let limit = self.front.pool.chunks(self.options.fragment_limit);
-        match self.best_fit(device, stream, chunks, limit) {
+        match self.best_fit(device, wanted, limit) {
             Err(DeviceError::OutOfMemory { .. }) => {}
             other => return other,
         }
         device.synchronize();
         self.front.complete_all();
-        match self.best_fit(device, stream, chunks, 1) {
+        match self.best_fit(device, wanted, 1) {
             Err(DeviceError::OutOfMemory { .. }) => {}
             other => return other,
         }
         self.front.retries += 1;
         self.give_back(device);
-        self.best_fit(device, stream, chunks, 1)
+        self.best_fit(device, wanted, 1)
     }
 
     fn make_room(&mut self, device: &mut dyn Device) {
@@ -244,10 +252,6 @@ impl Stitcher for Gmlake {
         self.give_back(device);
     }
 
-    fn note_oom(&mut self) {
-        self.states.oom += 1;
-    }
-
     fn own_counters(&self) -> (Vec<Counter>, Vec<Counter>) {
         let states = self.states;
         let own = vec![
@@ -257,7 +261,7 @@ impl Stitcher for Gmlake {
             ("s3_multiple", states.multiple),
             ("s4_insufficient_stitched", states.insufficient),
             ("s4_insufficient_new", states.nothing),
-            ("s5_oom", states.oom),
+            ("s5_oom", self.front.ooms),
         ];
         (own, Vec::new())
     }

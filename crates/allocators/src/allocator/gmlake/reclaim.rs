@@ -37,10 +37,10 @@ impl Gmlake {
 
     /// sBlocks without a tensor, least recently freed first.
     fn idle_sblocks(&self) -> Vec<SlabIndex> {
-        let pool = &self.front.pool;
-        let idle = |index: &SlabIndex| pool.sblock(*index).is_idle();
-        let mut idle: Vec<_> = pool.sblocks().filter(idle).collect();
-        idle.sort_by_key(|&index| (pool.sblock(index).stamp, pool.sblock(index).at));
-        idle
+        let idle = self.front.pool.sblocks().filter(|(_, sblock)| sblock.is_idle());
+        let mut idle: Vec<_> =
+            idle.map(|(index, sblock)| (sblock.stamp, sblock.at, index)).collect();
+        idle.sort_unstable();
+        idle.into_iter().map(|(.., index)| index).collect()
     }
 }

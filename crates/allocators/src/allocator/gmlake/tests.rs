@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::allocator::{AllocError, Allocation, Allocator, BlockId, Request};
 use crate::device::{Counted, SimDevice, Watched};
-use gmlake_core::program::PoolId;
+use gmlake_core::program::{PoolId, StreamId};
 use gmlake_core::units::{GIB, MIB};
 
 const LOWEST: u64 = 0x1_0000_0000;

@@ -64,7 +64,6 @@ impl Asked {
 /// Where a request went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spot {
-    /// Its first byte.
     pub(super) at: DevicePtr,
     /// The view in which that is; none: the arena.
     pub(super) view: Option<BlockId>,
@@ -107,7 +106,6 @@ impl History {
         self.followed.and_then(|at| self.entry(at)).map(|entry| entry.spot)
     }
 
-    /// A request was served.
     #[inline]
     pub(super) fn note(&mut self, asked: Asked, spot: Spot) {
         if self.rows.is_empty() {

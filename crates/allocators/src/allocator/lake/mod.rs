@@ -38,13 +38,12 @@
 mod addresses;
 mod arena;
 mod history;
-mod options;
 mod policy;
 mod streams;
 mod views;
 mod walk;
 
-pub use options::LakeOptions;
+pub use policy::LakeOptions;
 
 use rustc_hash::FxHashMap;
 
@@ -53,8 +52,9 @@ use self::history::{Asked, History, Spot};
 use self::policy::{Policy, STEP};
 use self::streams::{Gate, Streams};
 use self::views::{Placement, Recipe, Views};
+use super::caching::{SMALL_SEGMENT, round_plain};
 use super::live::{Live, LiveBlock};
-use super::small_pool::{SMALL_SEGMENT, SmallPool, round_small};
+use super::small_pool::SmallPool;
 use super::{AllocResult, Allocator, BlockId, BlockView, Counter, NIL, Request, SlabIndex, Usage};
 use crate::device::{Device, DeviceError, DevicePtr, GRANULE, Result};
 use gmlake_core::program::StreamId;
@@ -86,7 +86,6 @@ struct Room {
 /// Where a tensor lives.
 #[derive(Debug, Clone, Copy)]
 enum Place {
-    /// In a block of the small pool.
     Small(SlabIndex),
     /// By itself.
     Large(Room),
@@ -372,7 +371,7 @@ impl Lake {
 impl Allocator for Lake {
     #[inline]
     fn malloc(&mut self, device: &mut dyn Device, request: Request) -> AllocResult {
-        let size = round_small(request.size);
+        let size = round_plain(request.size);
         let asked = Asked { stream: request.stream, size };
         self.streams.turn_to(device, request.stream);
         let peak_before = self.policy.live_peak;

@@ -29,7 +29,6 @@ const RECENT: usize = 64;
 /// Where a request goes.
 #[derive(Debug, Clone)]
 pub(super) struct Placement {
-    /// Address of the first byte.
     pub(super) at: DevicePtr,
     /// The view in which that is; `NIL`: the arena.
     pub(super) view: SlabIndex,

@@ -8,7 +8,6 @@ use crate::device::DevicePtr;
 use gmlake_core::program::StreamId;
 
 impl Lake {
-    /// Every block.
     pub(super) fn all_blocks(&self) -> Vec<BlockView> {
         let mut blocks = self.free_blocks();
         for (place, view) in self.live.views() {

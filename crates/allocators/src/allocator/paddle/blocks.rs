@@ -66,7 +66,6 @@ impl Blocks {
         self.all.insert(at, block);
     }
 
-    /// Takes a block out.
     pub(super) fn remove(&mut self, at: u64) -> Block {
         let block = self.all.remove(&at).expect("a block begins here");
         if let Some(index) = self.index(block.state) {

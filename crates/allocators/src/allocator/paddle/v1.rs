@@ -41,7 +41,7 @@ settings! {
 
 /// Paddle's first allocator over virtual memory.
 #[derive(Debug, Clone, Default)]
-pub(in crate::allocator) struct PaddleV1 {
+pub(crate) struct PaddleV1 {
     options: PaddleV1Options,
     arenas: Arenas<Handles>,
     held: Bytes,
@@ -49,7 +49,7 @@ pub(in crate::allocator) struct PaddleV1 {
 }
 
 impl PaddleV1 {
-    pub(in crate::allocator) fn new(options: PaddleV1Options) -> Self {
+    pub(crate) fn new(options: PaddleV1Options) -> Self {
         Self { options, ..Self::default() }
     }
 

@@ -51,7 +51,7 @@ settings! {
 
 /// Paddle's second allocator over virtual memory.
 #[derive(Debug, Clone, Default)]
-pub(in crate::allocator) struct PaddleV2 {
+pub(crate) struct PaddleV2 {
     options: PaddleV2Options,
     arenas: Arenas<Pages>,
     moves: u64,
@@ -63,7 +63,7 @@ pub(in crate::allocator) struct PaddleV2 {
 type Attempt = Result<u64, Short>;
 
 impl PaddleV2 {
-    pub(in crate::allocator) fn new(options: PaddleV2Options) -> Self {
+    pub(crate) fn new(options: PaddleV2Options) -> Self {
         Self { options, ..Self::default() }
     }
 

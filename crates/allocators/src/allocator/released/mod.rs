@@ -30,12 +30,10 @@
 //! Not modelled: PyTorch's `max_split_size` and age-based garbage collection, and private pools of CUDA graphs; with
 //! the released code's own switches these are off.
 
-mod options;
 mod reclaim;
 
-pub use options::ReleasedOptions;
-
-use super::vm_pool::{Front, Place, Stitcher, VmPool};
+use super::spec::settings;
+use super::vm_pool::{Front, Place, Stitcher, VmPool, Wanted};
 use super::{Counter, SlabIndex};
 use crate::device::{Device, DeviceError, Result};
 use gmlake_core::program::StreamId;
@@ -48,6 +46,30 @@ const LARGE_SEGMENT: Bytes = 20 * MIB;
 /// From here on a segment is as large as its request.
 const LARGE_REQUEST: Bytes = 10 * MIB;
 
+settings! {
+    /// Settings of the released GMLake: its environment variables, under their own names.
+    ReleasedOptions {
+        /// `fragLimit`: the smallest request that is stitched, in bytes.
+        frag_limit: Bytes = size("fragLimit", "512MiB"),
+            "smallest request for which free pBlocks are stitched (a size)";
+        /// `reuseLimit`: an sBlock may be this many times as large as the request that it serves.
+        reuse_limit: f64 = number("reuseLimit", "10"),
+            "an idle sBlock serves requests down to its size divided by this";
+        /// `defragLevel`: stitching attempts before this one are skipped.
+        defrag_level: u64 = whole("defragLevel", "0"),
+            "0: stitch before new memory, 1: when there is none, 2: after a flush";
+        /// `autoGC`, in bytes: beyond this total of stitched bytes all idle sBlocks are destroyed.
+        auto_gc: Bytes = whole_gib("autoGC", "1000"),
+            "GiB of stitched bytes beyond which all idle sBlocks are destroyed";
+        /// `reAlloc`: new memory only for what the fragments lack.
+        re_alloc: bool = flag("reAlloc", "0"),
+            "1: new memory only for what free pBlocks lack, then stitch (paper: S4)";
+        /// `vmmDefragment`: chunks and stitching at all.
+        is_on: bool = flag("vmmDefragment", "1"),
+            "0: no chunks and no stitching; large segments come from cuMemAlloc";
+    }
+}
+
 /// How often each way to serve a large request was taken.
 #[derive(Debug, Clone, Copy, Default)]
 struct Hits {
@@ -55,7 +77,6 @@ struct Hits {
     sblock: u64,
     stitch: u64,
     fresh: u64,
-    oom: u64,
 }
 
 /// The released GMLake.
@@ -90,15 +111,15 @@ impl Released {
 
     /// What the cache has: a pBlock that is large enough wins over any sBlock.
     #[inline]
-    fn search(&mut self, stream: StreamId, chunks: u32) -> Option<Place> {
-        let pool = &mut self.front.pool;
-        if let Some(block) = pool.best_fit(stream, chunks) {
+    fn search(&mut self, wanted: Wanted) -> Option<Place> {
+        let (pool, chunks) = (&mut self.front.pool, wanted.chunks);
+        if let Some(block) = pool.best_fit(wanted) {
             pool.take(block, chunks);
             self.hits.pblock += 1;
             return Some(Place::Primitive(block));
         }
         let most = (f64::from(chunks) * self.options.reuse_limit) as u32;
-        let sblock = pool.usable_fit(stream, chunks, most)?;
+        let sblock = pool.usable_fit(wanted, most)?;
         pool.take_stitched(sblock, chunks);
         self.hits.sblock += 1;
         Some(Place::Stitched(sblock))
@@ -109,16 +130,15 @@ impl Released {
     fn try_stitch(
         &mut self,
         device: &mut dyn Device,
-        stream: StreamId,
-        chunks: u32,
+        wanted: Wanted,
         attempt: u64,
     ) -> Result<Option<Place>> {
-        let size = self.front.pool.bytes(chunks);
+        let size = self.front.pool.bytes(wanted.chunks);
         let is_allowed = attempt >= self.options.defrag_level && size >= self.options.frag_limit;
-        if !self.options.is_on || !is_allowed || !self.collect_members(stream, chunks) {
+        if !self.options.is_on || !is_allowed || !self.collect_members(wanted) {
             return Ok(None);
         }
-        let Some(sblock) = self.stitch(device, chunks)? else { return Ok(None) };
+        let Some(sblock) = self.stitch(device, wanted.chunks)? else { return Ok(None) };
         self.segments += 1;
         self.hits.stitch += 1;
         self.stitched_total += size;
@@ -131,7 +151,7 @@ impl Released {
     }
 
     /// Free pBlocks from the largest on until they suffice; at least two must be there.
-    fn collect_members(&mut self, stream: StreamId, chunks: u32) -> bool {
+    fn collect_members(&mut self, Wanted { stream, chunks }: Wanted) -> bool {
         self.members.clear();
         let (mut seen, mut sum) = (0, 0);
         for (block, len) in self.front.pool.largest_first(stream) {
@@ -165,12 +185,8 @@ impl Released {
     /// New memory: for the whole request, or with `reAlloc` for what the fragments lack. The inner error says that
     /// there is none; the outer one that the driver failed.
     #[cold]
-    fn fresh(
-        &mut self,
-        device: &mut dyn Device,
-        stream: StreamId,
-        chunks: u32,
-    ) -> Result<Result<Place>> {
+    fn fresh(&mut self, device: &mut dyn Device, wanted: Wanted) -> Result<Result<Place>> {
+        let Wanted { stream, chunks } = wanted;
         let size = self.front.pool.bytes(chunks);
         let target = segment_size(size);
         let free = device.memory_info().free;
@@ -178,21 +194,21 @@ impl Released {
         if self.front.live.ledger.now().reserved + target > self.memory_limit {
             return Ok(refused);
         }
-        let mut wanted = target;
+        let mut asked = target;
         if self.options.re_alloc {
             let fragments: u32 = self.front.pool.largest_first(stream).map(|(_, len)| len).sum();
             if fragments >= chunks {
                 return Ok(refused);
             }
-            wanted = segment_size(size - self.front.pool.bytes(fragments));
+            asked = segment_size(size - self.front.pool.bytes(fragments));
         }
-        let block = match self.grow(device, stream, wanted, target) {
+        let block = match self.grow(device, stream, asked, target) {
             Ok(block) => block,
             Err(error @ DeviceError::OutOfMemory { .. }) => return Ok(Err(error)),
             Err(error) => return Err(error),
         };
-        if wanted < size {
-            return Ok(self.try_stitch(device, stream, chunks, 4)?.map_or(refused, Ok));
+        if asked < size {
+            return Ok(self.try_stitch(device, wanted, 4)?.map_or(refused, Ok));
         }
         self.front.pool.take(block, chunks);
         self.hits.fresh += 1;
@@ -230,11 +246,11 @@ impl Released {
         stream: StreamId,
         size: Bytes,
     ) -> Result<SlabIndex> {
-        let chunks = (size / CHUNK) as u32;
+        let wanted = Wanted { stream, chunks: (size / CHUNK) as u32 };
         let pool = &mut self.front.pool;
         let block = match self.options.is_on {
-            true => pool.grow(device, chunks, stream)?,
-            false => pool.grow_plain(device, chunks, stream)?,
+            true => pool.grow(device, wanted)?,
+            false => pool.grow_plain(device, wanted)?,
         };
         self.front.live.ledger.grow(size);
         self.segments += 1;
@@ -252,31 +268,26 @@ impl Stitcher for Released {
     }
 
     /// Section 2.4 of the facts: from the cache, by stitching, from the device, and after a flush once more.
-    fn malloc_large(
-        &mut self,
-        device: &mut dyn Device,
-        stream: StreamId,
-        chunks: u32,
-    ) -> Result<Place> {
-        if let Some(place) = self.search(stream, chunks) {
+    fn malloc_large(&mut self, device: &mut dyn Device, wanted: Wanted) -> Result<Place> {
+        if let Some(place) = self.search(wanted) {
             return Ok(place);
         }
-        if let Some(place) = self.try_stitch(device, stream, chunks, 0)? {
+        if let Some(place) = self.try_stitch(device, wanted, 0)? {
             return Ok(place);
         }
-        let refused = match self.fresh(device, stream, chunks)? {
+        let refused = match self.fresh(device, wanted)? {
             Ok(place) => return Ok(place),
             Err(refused) => refused,
         };
-        if let Some(place) = self.try_stitch(device, stream, chunks, 1)? {
+        if let Some(place) = self.try_stitch(device, wanted, 1)? {
             return Ok(place);
         }
         self.front.retries += 1;
         self.flush(device);
-        if let Ok(place) = self.fresh(device, stream, chunks)? {
+        if let Ok(place) = self.fresh(device, wanted)? {
             return Ok(place);
         }
-        self.try_stitch(device, stream, chunks, 2)?.ok_or(refused)
+        self.try_stitch(device, wanted, 2)?.ok_or(refused)
     }
 
     fn make_room(&mut self, device: &mut dyn Device) {
@@ -287,22 +298,18 @@ impl Stitcher for Released {
         self.empty_cache(device);
     }
 
-    fn note_oom(&mut self) {
-        self.hits.oom += 1;
-    }
-
     fn own_counters(&self) -> (Vec<Counter>, Vec<Counter>) {
-        let Hits { pblock, sblock, stitch, fresh, oom } = self.hits;
+        let Hits { pblock, sblock, stitch, fresh } = self.hits;
         let own = vec![
             ("pblock_hits", pblock),
             ("sblock_hits", sblock),
             ("stitches", stitch),
             ("new_memory", fresh),
-            ("ooms", oom),
+            ("ooms", self.front.ooms),
         ];
         let by_its_own_count = vec![
             ("stitched_bytes_by_its_own_count", self.stitched_total),
-            ("segments_by_its_own_count", self.segments + self.front.small_segments()),
+            ("segments_by_its_own_count", self.segments + self.front.small.segments()),
         ];
         (own, by_its_own_count)
     }

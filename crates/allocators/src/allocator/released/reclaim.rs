@@ -60,22 +60,21 @@ impl Released {
     /// Bytes of a stream's idle sBlocks.
     pub(super) fn idle_bytes(&self, stream: StreamId) -> Bytes {
         let pool = &self.front.pool;
-        let sblocks = pool.sblocks().map(|index| pool.sblock(index));
-        let idle = sblocks.filter(|sblock| sblock.is_idle() && sblock.stream == stream);
-        idle.map(|sblock| pool.bytes(sblock.len)).sum()
+        let idle = pool.sblocks().filter(|(_, block)| block.is_idle() && block.stream == stream);
+        idle.map(|(_, sblock)| pool.bytes(sblock.len)).sum()
     }
 
     /// Idle sBlocks that are usable, or those that are blocked, by stream and then in the order in which they were
     /// freed.
     pub(super) fn idle(&self, usable: bool) -> Vec<SlabIndex> {
         let pool = &self.front.pool;
-        let wanted =
-            |index: &SlabIndex| pool.sblock(*index).is_idle() && pool.is_usable(*index) == usable;
-        let mut idle: Vec<_> = pool.sblocks().filter(wanted).collect();
-        idle.sort_by_key(|&index| {
-            let sblock = pool.sblock(index);
-            (sblock.stream, sblock.stamp, sblock.len, sblock.at)
-        });
-        idle
+        let idle = pool
+            .sblocks()
+            .filter(|&(index, sblock)| sblock.is_idle() && pool.is_usable(index) == usable);
+        let mut idle: Vec<_> = idle
+            .map(|(index, block)| (block.stream, block.stamp, block.len, block.at, index))
+            .collect();
+        idle.sort_unstable();
+        idle.into_iter().map(|(.., index)| index).collect()
     }
 }

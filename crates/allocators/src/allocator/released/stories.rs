@@ -140,8 +140,7 @@ impl Stage {
             write!(text, " {}[{all}]free={}", mib(sblock.len), mib(free)).unwrap();
         }
         *text += " | active:";
-        for index in pool.sblocks().filter(|&index| pool.sblock(index).used > 0) {
-            let sblock = pool.sblock(index);
+        for (_, sblock) in pool.sblocks().filter(|(_, sblock)| sblock.used > 0) {
             write!(text, " {} used {}", mib(sblock.len), mib(sblock.used)).unwrap();
         }
         *text += "\n";

@@ -52,7 +52,6 @@ struct Mapping {
     size: Bytes,
 }
 
-/// RMM's arenas.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RmmArena {
     options: RmmArenaOptions,

@@ -6,50 +6,39 @@
 
 use std::collections::BTreeMap;
 
+use crate::holes::Holes;
 use gmlake_core::units::{Bytes, MIB};
 
-/// The smallest superblock.
 const LEAST: Bytes = MIB;
 
 /// A stretch of the arena.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Superblock {
     size: Bytes,
-    /// Free blocks by address.
-    free: BTreeMap<u64, Bytes>,
+    free: Holes,
 }
 
 impl Superblock {
     /// A stretch that is free.
     pub(super) fn new(at: u64, size: Bytes) -> Self {
-        Self { size, free: BTreeMap::from([(at, size)]) }
+        let mut free = Holes::default();
+        free.give(at, size, |_| false);
+        Self { size, free }
     }
 
     fn is_empty(&self) -> bool {
-        self.free.first_key_value().is_some_and(|(_, &size)| size == self.size)
+        self.free.largest() == self.size
+    }
+
+    fn is_full(&self) -> bool {
+        self.free.largest() == 0
     }
 
     /// Takes the lowest block that is large enough, cut to size.
     pub(super) fn first_fit(&mut self, size: Bytes) -> Option<u64> {
-        let (&at, &its_size) = self.free.iter().find(|(_, its_size)| **its_size >= size)?;
-        self.free.remove(&at);
-        if its_size > size {
-            self.free.insert(at + size, its_size - size);
-        }
+        let at = self.free.first(size)?;
+        self.free.take(at, size);
         Some(at)
-    }
-
-    /// A block is free again, and one with its neighbours.
-    fn give(&mut self, mut at: u64, mut size: Bytes) {
-        if let Some((&before, &its_size)) = self.free.range(..at).next_back()
-            && before + its_size == at
-        {
-            (at, size) = (before, its_size + size);
-        }
-        if let Some(its_size) = self.free.remove(&(at + size)) {
-            size += its_size;
-        }
-        self.free.insert(at, size);
     }
 }
 
@@ -63,7 +52,7 @@ pub(super) struct Superblocks {
 impl Superblocks {
     /// Adds a superblock as it is.
     pub(super) fn insert(&mut self, start: u64, superblock: Superblock) {
-        let set = if superblock.free.is_empty() { &mut self.full } else { &mut self.open };
+        let set = if superblock.is_full() { &mut self.full } else { &mut self.open };
         set.insert(start, superblock);
     }
 
@@ -72,7 +61,7 @@ impl Superblocks {
         let mut found = None;
         for (&start, superblock) in &mut self.open {
             if let Some(at) = superblock.first_fit(size) {
-                found = Some((start, at, superblock.free.is_empty()));
+                found = Some((start, at, superblock.is_full()));
                 break;
             }
         }
@@ -85,7 +74,7 @@ impl Superblocks {
 
     /// Takes out the first superblock with a block of this size. An empty one is cut, if a superblock remains.
     pub(super) fn acquire(&mut self, size: Bytes) -> Option<(u64, Superblock)> {
-        let fits = |superblock: &Superblock| superblock.free.values().any(|&free| free >= size);
+        let fits = |superblock: &Superblock| superblock.free.largest() >= size;
         let start = *self.open.iter().find(|(_, superblock)| fits(superblock))?.0;
         let superblock = self.open.remove(&start)?;
         let least = size.max(LEAST);
@@ -108,7 +97,7 @@ impl Superblocks {
         let Some(start) = start else { return false };
         let superblock = self.open.remove(&start).or_else(|| self.full.remove(&start));
         let mut superblock = superblock.unwrap_or_default();
-        superblock.give(at, size);
+        superblock.free.give(at, size, |_| false);
         if coalesces && superblock.is_empty() {
             self.coalesce(start, superblock);
         } else {
@@ -148,16 +137,12 @@ impl Superblocks {
         all.into_iter()
     }
 
-    /// Forgets all.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Every free block.
     pub(super) fn free(&self) -> impl Iterator<Item = (u64, Bytes)> {
-        self.open
-            .values()
-            .flat_map(|superblock| superblock.free.iter().map(|(&at, &size)| (at, size)))
+        self.open.values().flat_map(|superblock| superblock.free.iter())
     }
 
     /// The end of the last block that is taken, if any is.
@@ -166,8 +151,8 @@ impl Superblocks {
         let open = self.open.iter().rev().find(|(_, superblock)| !superblock.is_empty());
         let open = open.map(|(start, superblock)| {
             let end = start + superblock.size;
-            let last = superblock.free.last_key_value();
-            last.filter(|(at, size)| *at + *size == end).map_or(end, |(&at, _)| at)
+            let last = superblock.free.iter().next_back();
+            last.filter(|(at, size)| at + size == end).map_or(end, |(at, _)| at)
         });
         full.max(open)
     }

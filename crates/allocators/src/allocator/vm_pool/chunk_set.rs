@@ -1,6 +1,5 @@
 //! A set of chunks of one segment: one bit a chunk, 64 chunks (128 MiB) a step.
 
-/// The set.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ChunkSet {
     words: Vec<u64>,

@@ -12,7 +12,6 @@
 
 use crate::allocator::SlabIndex;
 
-/// The intervals of one segment.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cuts {
     starts: Vec<u64>,

@@ -3,12 +3,11 @@
 //! They differ in how they serve a large request and in what they give back ([`Stitcher`]); the rest of what an
 //! allocator is asked is here.
 
-use super::VmPool;
 use super::pblock::BlockState;
+use super::{VmPool, Wanted};
+use crate::allocator::caching::{SMALL_MAX, SMALL_SEGMENT, round_plain};
 use crate::allocator::live::Live;
-use crate::allocator::small_pool::{
-    SMALL_LIMIT, SMALL_SEGMENT, SmallBlock, SmallPool, round_small,
-};
+use crate::allocator::small_pool::{SmallBlock, SmallPool};
 use crate::allocator::{
     AllocResult, Allocation, Allocator, BlockId, BlockKind, BlockUse, BlockView, Counter, Request,
     SlabIndex, Usage,
@@ -19,40 +18,27 @@ use gmlake_core::units::{Bytes, round_up};
 
 /// Where a tensor lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::allocator) enum Place {
-    /// In a block of the small pool.
+pub(crate) enum Place {
     Small(SlabIndex),
-    /// In a pBlock.
     Primitive(SlabIndex),
-    /// In an sBlock.
     Stitched(SlabIndex),
 }
 
 /// One of the two GMLakes.
-pub(in crate::allocator) trait Stitcher: Send {
-    /// What it holds.
+pub(crate) trait Stitcher: Send {
     fn front(&self) -> &Front;
 
-    /// The same, to change it.
     fn front_mut(&mut self) -> &mut Front;
 
     /// A block for a large request of whole chunks. Errors: out of memory, after all that it does about that; or a
     /// driver error.
-    fn malloc_large(
-        &mut self,
-        device: &mut dyn Device,
-        stream: StreamId,
-        chunks: u32,
-    ) -> Result<Place>;
+    fn malloc_large(&mut self, device: &mut dyn Device, wanted: Wanted) -> Result<Place>;
 
     /// Waits for the GPU, completes what was pending, and gives back what is free, for another attempt.
     fn make_room(&mut self, device: &mut dyn Device);
 
     /// See [`Allocator::trim`].
     fn give_back_all(&mut self, device: &mut dyn Device);
-
-    /// A request was not served.
-    fn note_oom(&mut self);
 
     /// What it counts besides what the pool does: before that, and after it.
     fn own_counters(&self) -> (Vec<Counter>, Vec<Counter>);
@@ -61,18 +47,19 @@ pub(in crate::allocator) trait Stitcher: Send {
 impl<S: Stitcher> Allocator for S {
     #[inline]
     fn malloc(&mut self, device: &mut dyn Device, request: Request) -> AllocResult {
-        let small = round_small(request.size);
-        let (size, place) = if small <= SMALL_LIMIT {
+        let small = round_plain(request.size);
+        let (size, place) = if small <= SMALL_MAX {
             (small, malloc_small(self, device, request.stream, small))
         } else {
             let pool = &self.front().pool;
-            let (size, chunks) = (round_up(small, pool.bytes(1)), pool.chunks(small));
-            (size, self.malloc_large(device, request.stream, chunks))
+            let size = round_up(small, pool.bytes(1));
+            let wanted = Wanted { stream: request.stream, chunks: pool.chunks(small) };
+            (size, self.malloc_large(device, wanted))
         };
         match place {
             Ok(place) => Ok(self.front_mut().hand_out(place, request, size)),
             Err(error) => {
-                self.note_oom();
+                self.front_mut().ooms += 1;
                 Err(self.front().live.explain(error, request.size))
             }
         }
@@ -83,7 +70,10 @@ impl<S: Stitcher> Allocator for S {
     }
 
     fn free_completed(&mut self, _device: &mut dyn Device, block: BlockId) {
-        self.front_mut().complete_free(block);
+        let front = self.front_mut();
+        if let Some(block) = front.live.complete(block) {
+            front.take_back(block.place, 0);
+        }
     }
 
     fn free(&mut self, _device: &mut dyn Device, block: BlockId) {
@@ -145,26 +135,25 @@ fn malloc_small(
 
 /// Live tensors, small blocks, large blocks.
 #[derive(Debug, Clone)]
-pub(in crate::allocator) struct Front {
-    /// The accounts.
-    pub(in crate::allocator) live: Live<Place>,
-    small: SmallPool,
-    /// The large blocks.
-    pub(in crate::allocator) pool: VmPool,
+pub(crate) struct Front {
+    pub(crate) live: Live<Place>,
+    pub(crate) small: SmallPool,
+    pub(crate) pool: VmPool,
     /// Times that everything free was given back to try again.
-    pub(in crate::allocator) retries: u64,
+    pub(crate) retries: u64,
+    /// Requests that were not served.
+    pub(crate) ooms: u64,
 }
 
 impl Front {
-    /// Nothing held, nothing live.
-    pub(in crate::allocator) fn new(pool: VmPool) -> Self {
-        Self { live: Live::default(), small: SmallPool::default(), pool, retries: 0 }
+    pub(crate) fn new(pool: VmPool) -> Self {
+        Self { live: Live::default(), small: SmallPool::default(), pool, retries: 0, ooms: 0 }
     }
 
     /// A small block for a request of `size` bytes (rounded). Errors: out of memory or a driver error, when a new
     /// segment was needed.
     #[inline]
-    pub(in crate::allocator) fn malloc_small(
+    pub(crate) fn malloc_small(
         &mut self,
         device: &mut dyn Device,
         size: Bytes,
@@ -181,71 +170,54 @@ impl Front {
 
     /// Hands a block out: `size` bytes for a request.
     #[inline]
-    pub(in crate::allocator) fn hand_out(
-        &mut self,
-        place: Place,
-        request: Request,
-        size: Bytes,
-    ) -> Allocation {
+    pub(crate) fn hand_out(&mut self, place: Place, request: Request, size: Bytes) -> Allocation {
         self.live.hand_out(place, self.address(place), request, size)
-    }
-
-    /// The streams are done with a block.
-    pub(in crate::allocator) fn complete_free(&mut self, block: BlockId) {
-        if let Some(block) = self.live.complete(block) {
-            self.take_back(block.place, 0);
-        }
     }
 
     /// The client lets go of a block that no other stream uses.
     #[inline]
-    pub(in crate::allocator) fn free(&mut self, block: BlockId) {
+    pub(crate) fn free(&mut self, block: BlockId) {
         let block = self.live.free(block);
         let now = self.pool.tick();
         self.take_back(block.place, now);
     }
 
     /// After the device was synchronised: what waited for a stream is free.
-    pub(in crate::allocator) fn complete_all(&mut self) {
+    pub(crate) fn complete_all(&mut self) {
         for block in self.live.take_pending() {
             self.take_back(block.place, 0);
         }
     }
 
     /// Gives free segments of the small pool back.
-    pub(in crate::allocator) fn trim_small(&mut self, device: &mut dyn Device) {
+    pub(crate) fn trim_small(&mut self, device: &mut dyn Device) {
         let freed = self.small.trim(device);
         self.live.ledger.shrink(freed);
     }
 
     /// Gives the memory of a free pBlock back.
-    pub(in crate::allocator) fn release(&mut self, device: &mut dyn Device, block: SlabIndex) {
+    pub(crate) fn release(&mut self, device: &mut dyn Device, block: SlabIndex) {
         self.live.ledger.shrink(self.pool.bytes(self.pool.block(block).len));
         self.pool.release(device, block);
     }
 
     /// Where a live tensor is.
     #[cfg(test)]
-    pub(in crate::allocator) fn place(&self, block: BlockId) -> Place {
+    pub(crate) fn place(&self, block: BlockId) -> Place {
         self.live.place(block).expect("the block is live")
     }
 
     /// Whether the block was not given back yet.
     #[cfg(test)]
-    pub(in crate::allocator) fn is_live(&self, block: BlockId) -> bool {
+    pub(crate) fn is_live(&self, block: BlockId) -> bool {
         self.live.place(block).is_some()
-    }
-
-    /// Segments of the small pool.
-    pub(in crate::allocator) fn small_segments(&self) -> u64 {
-        self.small.segments()
     }
 
     /// Every block in address order. A tensor in an sBlock is shown at the sBlock's addresses, and the pBlocks
     /// under it as aliases, so that each byte of memory is shown once as allocated, pending or free. Each address is
     /// shown once, too: an idle sBlock on the addresses of its segment is not shown, and when it is in use, its
     /// pBlocks are not.
-    pub(in crate::allocator) fn blocks(&self) -> Vec<BlockView> {
+    pub(crate) fn blocks(&self) -> Vec<BlockView> {
         let mut views: Vec<_> = self.live.views().map(|block| self.tensor(block)).collect();
         let small = self.small.free_blocks();
         views.extend(small.map(|&SmallBlock { at, size, stream, segment, .. }| {
@@ -253,9 +225,8 @@ impl Front {
             BlockView { kind, segment, ..BlockView::free(at, size, stream) }
         }));
         views.extend(self.pool.blocks().filter_map(|index| self.idle_pblock(index)));
-        let sblocks = self.pool.sblocks().map(|index| self.pool.sblock(index));
-        let idle = sblocks.filter(|sblock| sblock.is_idle() && sblock.has_range());
-        views.extend(idle.map(|sblock| {
+        let idle = self.pool.sblocks().filter(|(_, sblock)| sblock.is_idle() && sblock.has_range());
+        views.extend(idle.map(|(_, sblock)| {
             let (at, size, stream) = (sblock.at, self.pool.bytes(sblock.len), sblock.stream);
             let kind = BlockKind::Stitched;
             BlockView { kind, ..BlockView::unnamed(at, size, stream, BlockUse::Alias) }

@@ -35,29 +35,33 @@ pub(super) use pblock::BlockState;
 pub(super) use pblock::PBlock;
 
 use super::{Slab, SlabIndex};
+use gmlake_core::program::StreamId;
 use gmlake_core::units::Bytes;
 use sblock::SBlock;
 use segment::Segment;
 use size_order::SizeOrder;
 
+/// What is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) stream: StreamId,
+    pub(crate) chunks: u32,
+}
+
 /// A run of chunks in one segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Extent {
+pub(crate) struct Extent {
     pub(super) segment: SlabIndex,
-    /// First chunk.
     pub(super) start: u32,
-    /// Number of chunks.
     pub(super) len: u32,
 }
 
 impl Extent {
-    /// One past the last chunk.
     #[inline]
     pub(super) fn end(self) -> u32 {
         self.start + self.len
     }
 
-    /// Whether the two share a chunk.
     pub(super) fn meets(self, other: Self) -> bool {
         self.segment == other.segment && self.start < other.end() && other.start < self.end()
     }
@@ -65,7 +69,7 @@ impl Extent {
 
 /// What the pool counts of its own doings.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Tally {
+pub(crate) struct Tally {
     /// Stitched blocks made, remembered ones included.
     pub(super) created: u64,
     /// Stitched blocks destroyed.
@@ -84,7 +88,7 @@ pub(super) struct Tally {
 
 /// pBlocks, sBlocks and the chunks under them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct VmPool {
+pub(crate) struct VmPool {
     chunk: Bytes,
     merges: bool,
     segments: Slab<Segment>,

@@ -1,14 +1,14 @@
 //! pBlocks: contiguous runs of chunks of one segment, which they divide among them without a gap.
 
 use super::size_order::SizeKey;
-use super::{Extent, VmPool};
+use super::{Extent, VmPool, Wanted};
 use crate::allocator::SlabIndex;
 use crate::device::DevicePtr;
 use gmlake_core::program::StreamId;
 
 /// What a pBlock is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::allocator) enum BlockState {
+pub(crate) enum BlockState {
     /// Nothing; it is listed.
     Free,
     /// A tensor.
@@ -19,20 +19,16 @@ pub(in crate::allocator) enum BlockState {
     Gone,
 }
 
-/// A primitive block.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::allocator) struct PBlock {
-    pub(in crate::allocator) segment: SlabIndex,
-    /// First chunk in the segment.
-    pub(in crate::allocator) start: u32,
-    /// Number of chunks.
-    pub(in crate::allocator) len: u32,
-    /// Its first byte.
-    pub(in crate::allocator) at: DevicePtr,
-    pub(in crate::allocator) stream: StreamId,
-    pub(in crate::allocator) state: BlockState,
+pub(crate) struct PBlock {
+    pub(crate) segment: SlabIndex,
+    pub(crate) start: u32,
+    pub(crate) len: u32,
+    pub(crate) at: DevicePtr,
+    pub(crate) stream: StreamId,
+    pub(crate) state: BlockState,
     /// When a part of it was last freed; 0 for never.
-    pub(in crate::allocator) stamp: u64,
+    pub(crate) stamp: u64,
     is_listed: bool,
 }
 
@@ -51,27 +47,21 @@ impl PBlock {
         }
     }
 
-    /// The chunks of the block.
     #[inline]
-    pub(in crate::allocator) fn extent(&self) -> Extent {
+    pub(crate) fn extent(&self) -> Extent {
         Extent { segment: self.segment, start: self.start, len: self.len }
     }
 }
 
 impl VmPool {
-    /// A pBlock by its number.
     #[inline]
-    pub(in crate::allocator) fn block(&self, index: SlabIndex) -> &PBlock {
+    pub(crate) fn block(&self, index: SlabIndex) -> &PBlock {
         &self.blocks[index]
     }
 
-    /// The smallest free pBlock with at least `chunks` chunks, the lowest address among equals.
+    /// The smallest free pBlock with at least the wanted chunks, the lowest address among equals.
     #[inline]
-    pub(in crate::allocator) fn best_fit(
-        &mut self,
-        stream: StreamId,
-        chunks: u32,
-    ) -> Option<SlabIndex> {
+    pub(crate) fn best_fit(&mut self, Wanted { stream, chunks }: Wanted) -> Option<SlabIndex> {
         loop {
             let key = self.free.best_fit(stream, chunks)?;
             let block = &mut self.blocks[key.index()];
@@ -84,20 +74,16 @@ impl VmPool {
     }
 
     /// Free pBlocks of a stream with their lengths in chunks, the largest (and highest address) first.
-    pub(in crate::allocator) fn largest_first(
-        &self,
-        stream: StreamId,
-    ) -> impl Iterator<Item = (SlabIndex, u32)> {
+    pub(crate) fn largest_first(&self, stream: StreamId) -> impl Iterator<Item = (SlabIndex, u32)> {
         let all = self.free.largest_first(stream).map(|key| (key.index(), key.units()));
         all.filter(|&(index, _)| self.blocks[index].state == BlockState::Free)
     }
 
-    /// Free pBlocks of a stream with at least `least` chunks, from the largest on, until they have `chunks` chunks;
-    /// they are put into `found`. Says how many they have.
-    pub(in crate::allocator) fn gather(
+    /// Free pBlocks with at least `least` chunks, from the largest on, until they have what is wanted; they are put
+    /// into `found`. Says how many chunks they have.
+    pub(crate) fn gather(
         &mut self,
-        stream: StreamId,
-        chunks: u32,
+        Wanted { stream, chunks }: Wanted,
         least: u32,
         found: &mut Vec<SlabIndex>,
     ) -> u32 {
@@ -118,14 +104,14 @@ impl VmPool {
     }
 
     /// Every free pBlock by (stream, size, address).
-    pub(in crate::allocator) fn free_blocks(&self) -> impl Iterator<Item = SlabIndex> {
+    pub(crate) fn free_blocks(&self) -> impl Iterator<Item = SlabIndex> {
         let all = self.free.iter().map(SizeKey::index);
         all.filter(|&index| self.blocks[index].state == BlockState::Free)
     }
 
     /// Gives the first `chunks` chunks of a free pBlock to a tensor; what is left over becomes a free pBlock.
     #[inline]
-    pub(in crate::allocator) fn take(&mut self, block: SlabIndex, chunks: u32) {
+    pub(crate) fn take(&mut self, block: SlabIndex, chunks: u32) {
         if self.blocks[block].len > chunks {
             let rest = self.cut(block, chunks);
             self.list(rest);
@@ -136,7 +122,7 @@ impl VmPool {
 
     /// The tensor in a pBlock is gone.
     #[inline]
-    pub(in crate::allocator) fn give(&mut self, block: SlabIndex, stamp: u64) {
+    pub(crate) fn give(&mut self, block: SlabIndex, stamp: u64) {
         debug_assert_eq!(self.blocks[block].state, BlockState::Used);
         let extent = self.blocks[block].extent();
         self.vacate(extent);
@@ -146,7 +132,7 @@ impl VmPool {
 
     /// Chunks of `extent` that a tensor uses, counted from the pBlocks.
     #[cfg(test)]
-    pub(in crate::allocator) fn busy_chunks(&self, extent: Extent) -> u32 {
+    pub(crate) fn busy_chunks(&self, extent: Extent) -> u32 {
         let mut busy = 0;
         let mut at = extent.start;
         while at < extent.end() {
@@ -161,13 +147,13 @@ impl VmPool {
     }
 
     /// Whether the pBlock is a whole segment.
-    pub(in crate::allocator) fn is_whole(&self, block: SlabIndex) -> bool {
+    pub(crate) fn is_whole(&self, block: SlabIndex) -> bool {
         let block = &self.blocks[block];
         block.len == self.segments[block.segment].len
     }
 
     /// Every pBlock, segment by segment, in address order.
-    pub(in crate::allocator) fn blocks(&self) -> impl Iterator<Item = SlabIndex> {
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = SlabIndex> {
         self.segments.iter().flat_map(move |(_, segment)| {
             let mut at = 0;
             std::iter::from_fn(move || {
@@ -179,7 +165,7 @@ impl VmPool {
     }
 
     /// Address of the segment of a pBlock.
-    pub(in crate::allocator) fn segment_at(&self, block: SlabIndex) -> DevicePtr {
+    pub(crate) fn segment_at(&self, block: SlabIndex) -> DevicePtr {
         self.segments[self.blocks[block].segment].at
     }
 

@@ -3,25 +3,22 @@
 use super::pblock::BlockState;
 use super::size_order::SizeKey;
 use super::watch::Watch;
-use super::{Extent, VmPool};
+use super::{Extent, VmPool, Wanted};
 use crate::allocator::SlabIndex;
 use crate::device::{Device, DevicePtr, Result};
 use gmlake_core::program::StreamId;
 
-/// A stitched block.
 #[derive(Debug, Clone)]
-pub(in crate::allocator) struct SBlock {
-    /// Its first byte.
-    pub(in crate::allocator) at: DevicePtr,
-    pub(in crate::allocator) stream: StreamId,
-    /// Number of chunks.
-    pub(in crate::allocator) len: u32,
+pub(crate) struct SBlock {
+    pub(crate) at: DevicePtr,
+    pub(crate) stream: StreamId,
+    pub(crate) len: u32,
     /// How many of them, from the first on, a tensor uses; 0 if it is idle.
-    pub(in crate::allocator) used: u32,
+    pub(crate) used: u32,
     /// When it was last freed; when its members were, if it never was.
-    pub(in crate::allocator) stamp: u64,
+    pub(crate) stamp: u64,
     /// Its chunks, in the order of its addresses.
-    pub(in crate::allocator) extents: Vec<Extent>,
+    pub(crate) extents: Vec<Extent>,
     /// Chunks in the address range that it reserved; 0 if it lives on its segment's.
     reserved: u32,
     pub(super) watch: Watch,
@@ -30,12 +27,12 @@ pub(in crate::allocator) struct SBlock {
 impl SBlock {
     /// Whether no tensor lives in it.
     #[inline]
-    pub(in crate::allocator) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.used == 0
     }
 
     /// Whether it has an address range of its own.
-    pub(in crate::allocator) fn has_range(&self) -> bool {
+    pub(crate) fn has_range(&self) -> bool {
         self.reserved > 0
     }
 
@@ -47,34 +44,29 @@ impl SBlock {
 impl VmPool {
     /// Whether an sBlock could serve a request: it is idle and all of its chunks are free.
     #[inline]
-    pub(in crate::allocator) fn is_usable(&self, index: SlabIndex) -> bool {
+    pub(crate) fn is_usable(&self, index: SlabIndex) -> bool {
         self.sblocks[index].is_idle() && self.busy_chunk(index).is_none()
     }
 
-    /// An sBlock by its number.
     #[inline]
-    pub(in crate::allocator) fn sblock(&self, index: SlabIndex) -> &SBlock {
+    pub(crate) fn sblock(&self, index: SlabIndex) -> &SBlock {
         &self.sblocks[index]
     }
 
     /// Address of the segment that the first chunk of an sBlock is part of.
-    pub(in crate::allocator) fn home_of(&self, sblock: &SBlock) -> DevicePtr {
+    pub(crate) fn home_of(&self, sblock: &SBlock) -> DevicePtr {
         sblock.extents.first().map_or(sblock.at, |extent| self.segments[extent.segment].at)
     }
 
-    /// Numbers of all sBlocks that exist.
-    pub(in crate::allocator) fn sblocks(&self) -> impl Iterator<Item = SlabIndex> {
-        self.sblocks.iter().map(|(index, _)| index)
+    /// All sBlocks with their numbers.
+    pub(crate) fn sblocks(&self) -> impl Iterator<Item = (SlabIndex, &SBlock)> {
+        self.sblocks.iter()
     }
 
-    /// The smallest usable sBlock with `chunks` to `most` chunks, the lowest address among equals.
+    /// The smallest usable sBlock with the wanted chunks to `most`, the lowest address among equals.
     #[inline]
-    pub(in crate::allocator) fn usable_fit(
-        &mut self,
-        stream: StreamId,
-        chunks: u32,
-        most: u32,
-    ) -> Option<SlabIndex> {
+    pub(crate) fn usable_fit(&mut self, wanted: Wanted, most: u32) -> Option<SlabIndex> {
+        let Wanted { stream, chunks } = wanted;
         loop {
             let key = self.usable.best_fit(stream, chunks).filter(|key| key.units() <= most)?;
             let index = key.index();
@@ -91,7 +83,7 @@ impl VmPool {
     /// Stitches free pBlocks of one stream into an sBlock of `chunks` chunks, which a tensor uses from now on. The
     /// last member is cut if that is more than enough. Errors: what the device says. Nothing has changed then: the
     /// members are taken only when the range is mapped.
-    pub(in crate::allocator) fn stitch(
+    pub(crate) fn stitch(
         &mut self,
         device: &mut dyn Device,
         members: &[SlabIndex],
@@ -119,7 +111,7 @@ impl VmPool {
     }
 
     /// Makes an sBlock over adjacent pBlocks of one segment, on the segment's own addresses: no driver call.
-    pub(in crate::allocator) fn remember(&mut self, extent: Extent, stamp: u64) -> SlabIndex {
+    pub(crate) fn remember(&mut self, extent: Extent, stamp: u64) -> SlabIndex {
         let segment = &self.segments[extent.segment];
         let index = self.add_sblock(SBlock {
             at: segment.address(extent.start, self.chunk),
@@ -136,7 +128,7 @@ impl VmPool {
     }
 
     /// Gives the first `chunks` chunks of a usable sBlock to a tensor.
-    pub(in crate::allocator) fn take_stitched(&mut self, index: SlabIndex, chunks: u32) {
+    pub(crate) fn take_stitched(&mut self, index: SlabIndex, chunks: u32) {
         self.tally.reused += 1;
         let extents = std::mem::take(&mut self.sblocks[index].extents);
         for extent in prefix(&extents, chunks) {
@@ -148,7 +140,7 @@ impl VmPool {
     }
 
     /// The tensor in an sBlock is gone.
-    pub(in crate::allocator) fn give_stitched(&mut self, index: SlabIndex, stamp: u64) {
+    pub(crate) fn give_stitched(&mut self, index: SlabIndex, stamp: u64) {
         let sblock = &mut self.sblocks[index];
         let extents = std::mem::take(&mut sblock.extents);
         let chunks = std::mem::take(&mut sblock.used);
@@ -173,7 +165,7 @@ impl VmPool {
     }
 
     /// Destroys an idle sBlock, which nothing on the GPU may use any more.
-    pub(in crate::allocator) fn unstitch(&mut self, device: &mut dyn Device, index: SlabIndex) {
+    pub(crate) fn unstitch(&mut self, device: &mut dyn Device, index: SlabIndex) {
         debug_assert!(self.sblocks[index].is_idle(), "an sBlock in use was destroyed");
         let extents = std::mem::take(&mut self.sblocks[index].extents);
         for &extent in &extents {

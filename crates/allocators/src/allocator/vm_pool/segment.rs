@@ -5,18 +5,16 @@ use std::collections::BTreeSet;
 use super::cuts::Cuts;
 use super::pblock::{BlockState, PBlock};
 use super::watch::Occupancy;
-use super::{Extent, VmPool};
+use super::{Extent, VmPool, Wanted};
 use crate::allocator::SlabIndex;
 use crate::device::{Device, DevicePtr, HandleId, Result};
 use gmlake_core::program::StreamId;
 use gmlake_core::units::Bytes;
 
-/// One address range with its own memory.
 #[derive(Debug, Clone)]
 pub(super) struct Segment {
     pub(super) at: DevicePtr,
     pub(super) stream: StreamId,
-    /// Length in chunks.
     pub(super) len: u32,
     /// Chunks whose memory has not been given back; the segment goes with the last of them.
     pub(super) backed: u32,
@@ -29,41 +27,32 @@ pub(super) struct Segment {
 }
 
 impl VmPool {
-    /// Asks the device for a segment of `len` chunks, which becomes one free pBlock: reserve, create, map. Errors: out
+    /// Asks the device for a segment of the wanted chunks, which becomes one free pBlock: reserve, create, map. Errors: out
     /// of memory or a driver error; all that was obtained has been given back.
-    pub(in crate::allocator) fn grow(
-        &mut self,
-        device: &mut dyn Device,
-        len: u32,
-        stream: StreamId,
-    ) -> Result<SlabIndex> {
-        let handles = self.create(device, len)?;
-        match self.place(device, &[&handles]) {
-            Ok(at) => Ok(self.add_segment(at, len, stream, handles)),
-            Err(error) => {
-                device.release_each(&handles);
-                Err(error)
-            }
-        }
+    pub(crate) fn grow(&mut self, device: &mut dyn Device, wanted: Wanted) -> Result<SlabIndex> {
+        let mut handles = Vec::with_capacity(wanted.chunks as usize);
+        let made = device.create_each(self.chunk, wanted.chunks as usize, &mut handles);
+        let at = made.and_then(|()| self.place(device, &[&handles]));
+        let at = at.inspect_err(|_| device.release_each(&handles))?;
+        Ok(self.add_segment(at, wanted, handles))
     }
 
-    /// Asks the device for a segment of `len` chunks by `cuMemAlloc`. It cannot be stitched. Errors: out of memory or a
+    /// Asks the device for a segment of the wanted chunks by `cuMemAlloc`. It cannot be stitched. Errors: out of memory or a
     /// driver error.
-    pub(in crate::allocator) fn grow_plain(
+    pub(crate) fn grow_plain(
         &mut self,
         device: &mut dyn Device,
-        len: u32,
-        stream: StreamId,
+        wanted: Wanted,
     ) -> Result<SlabIndex> {
-        let at = device.malloc(Bytes::from(len) * self.chunk)?;
-        Ok(self.add_segment(at, len, stream, Vec::new()))
+        let at = device.malloc(self.bytes(wanted.chunks))?;
+        Ok(self.add_segment(at, wanted, Vec::new()))
     }
 
     /// Gives the memory of a free pBlock back, and destroys the sBlocks over it; the segment's addresses go with the
     /// last of its pBlocks. An sBlock in use may lend out chunks that it does not use: it loses all of those.
     ///
     /// Nothing on the GPU may use the block any more: see [`Device::synchronize`].
-    pub(in crate::allocator) fn release(&mut self, device: &mut dyn Device, block: SlabIndex) {
+    pub(crate) fn release(&mut self, device: &mut dyn Device, block: SlabIndex) {
         self.unlist(block);
         let extent = self.blocks[block].extent();
         self.uncover(device, extent);
@@ -100,32 +89,20 @@ impl VmPool {
 
     /// The handles of some chunks, in address order.
     #[cfg(test)]
-    pub(in crate::allocator) fn handles(&self, extent: Extent) -> impl Iterator<Item = HandleId> {
+    pub(crate) fn handles(&self, extent: Extent) -> impl Iterator<Item = HandleId> {
         let handles = &self.segments[extent.segment].handles;
         handles[extent.start as usize..extent.end() as usize].iter().copied()
     }
 
-    /// Bytes of this many chunks.
     #[inline]
-    pub(in crate::allocator) fn bytes(&self, chunks: u32) -> Bytes {
+    pub(crate) fn bytes(&self, chunks: u32) -> Bytes {
         Bytes::from(chunks) * self.chunk
     }
 
     /// `size` in chunks, rounded up.
     #[inline]
-    pub(in crate::allocator) fn chunks(&self, size: Bytes) -> u32 {
+    pub(crate) fn chunks(&self, size: Bytes) -> u32 {
         u32::try_from(size.div_ceil(self.chunk)).unwrap_or(u32::MAX)
-    }
-
-    fn create(&self, device: &mut dyn Device, len: u32) -> Result<Vec<HandleId>> {
-        let mut handles = Vec::with_capacity(len as usize);
-        match device.create_each(self.chunk, len as usize, &mut handles) {
-            Ok(()) => Ok(handles),
-            Err(error) => {
-                device.release_each(&handles);
-                Err(error)
-            }
-        }
     }
 
     /// Reserves a range and maps the runs of handles into it, one after the other.
@@ -166,8 +143,7 @@ impl VmPool {
     fn add_segment(
         &mut self,
         at: DevicePtr,
-        len: u32,
-        stream: StreamId,
+        Wanted { stream, chunks: len }: Wanted,
         handles: Vec<HandleId>,
     ) -> SlabIndex {
         let segment = self.segments.insert(Segment {
@@ -204,7 +180,6 @@ impl VmPool {
 }
 
 impl Segment {
-    /// Address of a chunk.
     #[inline]
     pub(super) fn address(&self, chunk: u32, chunk_size: Bytes) -> DevicePtr {
         self.at.offset(Bytes::from(chunk) * chunk_size)

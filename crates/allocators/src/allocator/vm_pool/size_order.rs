@@ -16,7 +16,6 @@ use crate::allocator::SlabIndex;
 use crate::device::DevicePtr;
 use gmlake_core::program::StreamId;
 
-/// The key of one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SizeKey(u128);
 
@@ -30,13 +29,11 @@ impl SizeKey {
         Self(u128::from(stream.0) << 112 | u128::from(units) << 80 | place | u128::from(index))
     }
 
-    /// Size of the block in units.
     #[inline]
     pub(crate) fn units(self) -> u32 {
         (self.0 >> 80) as u32
     }
 
-    /// Slab index of the block.
     #[inline]
     pub(crate) fn index(self) -> SlabIndex {
         self.0 as u32
@@ -47,21 +44,18 @@ impl SizeKey {
     }
 }
 
-/// A sorted set of blocks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SizeOrder {
     keys: BTreeSet<SizeKey>,
 }
 
 impl SizeOrder {
-    /// Adds a block.
     #[inline]
     pub(crate) fn insert(&mut self, key: SizeKey) {
         let is_new = self.keys.insert(key);
         debug_assert!(is_new, "block {} was listed already", key.index());
     }
 
-    /// Takes a block out.
     #[inline]
     pub(crate) fn remove(&mut self, key: SizeKey) {
         let was_there = self.keys.remove(&key);
@@ -82,7 +76,6 @@ impl SizeOrder {
         self.keys.range(low..=high).rev().copied()
     }
 
-    /// All blocks in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = SizeKey> {
         self.keys.iter().copied()
     }

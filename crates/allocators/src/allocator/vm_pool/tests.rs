@@ -8,7 +8,7 @@ use super::pblock::BlockState;
 use super::sblock::SBlock;
 use super::size_order::SizeKey;
 use super::watch::Watch;
-use super::{Extent, Front, Place, Stitcher, VmPool};
+use super::{Extent, Front, Place, Stitcher, VmPool, Wanted};
 use crate::allocator::{
     AllocError, Allocator, BlockId, BlockUse, Gmlake, GmlakeOptions, Released, ReleasedOptions,
     Request, SlabIndex,
@@ -103,8 +103,7 @@ fn check_sblocks<D>(
     used: &BTreeMap<(SlabIndex, u32), BlockState>,
     mirror: &Mirror<D>,
 ) {
-    for index in pool.sblocks() {
-        let sblock = pool.sblock(index);
+    for (index, sblock) in pool.sblocks() {
         let all = chunks(&sblock.extents);
         assert_eq!(all.len(), sblock.len as usize);
         let is_free = all.iter().all(|chunk| !used.contains_key(chunk));
@@ -121,17 +120,16 @@ fn check_sblocks<D>(
 /// moves sBlocks from one list to another.
 fn check_searches(pool: &VmPool) {
     let mut searched = pool.clone();
-    for index in pool.sblocks() {
-        let SBlock { stream, len, .. } = *pool.sblock(index);
+    for (_, &SBlock { stream, len, .. }) in pool.sblocks() {
         for (least, most) in [(len, len), (len, 2 * len), (len + 1, u32::MAX)] {
-            let fits = |index: &SlabIndex| {
-                let other = pool.sblock(*index);
+            let fits = |(_, other): &(SlabIndex, &SBlock)| {
                 let is_wanted = other.stream == stream && (least..=most).contains(&other.len);
                 is_wanted && other.used == 0 && is_unused(pool, other)
             };
-            let order = |index: &SlabIndex| (pool.sblock(*index).len, pool.sblock(*index).at);
-            let best = pool.sblocks().filter(fits).min_by_key(order);
-            assert_eq!(searched.usable_fit(stream, least, most), best, "{least} to {most} chunks");
+            let order = |(_, other): &(SlabIndex, &SBlock)| (other.len, other.at);
+            let best = pool.sblocks().filter(fits).min_by_key(order).map(|(index, _)| index);
+            let wanted = Wanted { stream, chunks: least };
+            assert_eq!(searched.usable_fit(wanted, most), best, "{least} to {most} chunks");
         }
         check_watches(&searched);
     }
@@ -144,8 +142,7 @@ fn is_unused(pool: &VmPool, sblock: &SBlock) -> bool {
 /// Each sBlock is watched at one place, and that is a good one.
 fn check_watches(pool: &VmPool) {
     let listed: Vec<_> = pool.usable.iter().map(SizeKey::index).collect();
-    for index in pool.sblocks() {
-        let sblock = pool.sblock(index);
+    for (index, sblock) in pool.sblocks() {
         assert_eq!(listed.contains(&index), sblock.watch == Watch::Listed);
         match sblock.watch {
             Watch::Off => assert!(sblock.used > 0, "sBlock {index} waits for nothing"),
