@@ -168,19 +168,6 @@ mod tests {
     use gmlake_core::units::MIB;
 
     #[test]
-    fn handles_in_a_range_are_counted() {
-        let mut book = Book::default();
-        book.create(HandleId(0), 2 * MIB);
-        book.create(HandleId(3), 4 * MIB);
-        let at = DevicePtr(1 << 32);
-        book.map(at, &[HandleId(3), HandleId(0), HandleId(3)]);
-        assert_eq!(book.of(&[HandleId(3), HandleId(0)]), Amount { handles: 2, size: 6 * MIB });
-        assert_eq!(book.within(at.offset(4 * MIB), 6 * MIB).handles, 2);
-        assert_eq!(book.unmap(at, 6 * MIB), Amount { handles: 2, size: 6 * MIB });
-        assert_eq!(book.within(at, 10 * MIB).handles, 1);
-    }
-
-    #[test]
     fn what_is_unknown_has_no_size() {
         let mut book = Book::default();
         let freed =

@@ -74,73 +74,7 @@ impl Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gmlake_core::program::synthetic::SplitMix64;
     use gmlake_core::units::{KIB, MIB};
-
-    const UNITS: usize = (GRANULE / UNIT) as usize;
-
-    /// The same rule, with a flag for each unit of each page, and every run of free ones looked at.
-    #[derive(Default)]
-    struct Obvious {
-        pages: Vec<Vec<bool>>,
-        blocks: FxHashMap<DevicePtr, (usize, usize, usize)>,
-    }
-
-    impl Obvious {
-        fn take(&mut self, at: DevicePtr, size: Bytes) {
-            let units = size.div_ceil(UNIT) as usize;
-            let runs = self.pages.iter().enumerate().flat_map(|(page, flags)| {
-                let is_start = |&unit: &usize| !flags[unit] && (unit == 0 || flags[unit - 1]);
-                (0..UNITS).filter(is_start).map(move |unit| {
-                    let length = flags[unit..].iter().take_while(|flag| !**flag).count();
-                    (length, page, unit)
-                })
-            });
-            // A page that is empty was given back: it counts as one that does not exist yet.
-            let used = |page: &usize| self.pages[*page].contains(&true);
-            let best = runs.filter(|(length, page, _)| *length >= units && used(page)).min();
-            let (page, start) = best.map_or((self.pages.len(), 0), |(_, page, unit)| (page, unit));
-            if page == self.pages.len() {
-                self.pages.push(vec![false; UNITS]);
-            }
-            self.pages[page][start..start + units].fill(true);
-            self.blocks.insert(at, (page, start, units));
-        }
-
-        fn give(&mut self, at: DevicePtr) {
-            let (page, start, units) = self.blocks.remove(&at).unwrap();
-            self.pages[page][start..start + units].fill(false);
-        }
-
-        fn held(&self) -> Bytes {
-            self.pages.iter().filter(|page| page.contains(&true)).count() as Bytes * GRANULE
-        }
-    }
-
-    #[test]
-    fn pages_are_packed_as_the_obvious_way_does() {
-        let (mut pages, mut obvious) = (Pages::default(), Obvious::default());
-        let mut random = SplitMix64::new(7);
-        let (mut live, mut held) = (Vec::new(), 0);
-        for turn in 0..3000 {
-            if live.len() < 40 || random.below(2) == 0 && live.len() < 120 {
-                let (at, size) = (DevicePtr(turn), random.size(1, MIB));
-                held += pages.lack(size);
-                pages.take(at, size);
-                obvious.take(at, size);
-                live.push((at, size));
-            } else {
-                let (at, size) = live.swap_remove(random.below(live.len() as u64) as usize);
-                held -= pages.give(at, size);
-                obvious.give(at);
-            }
-            assert_eq!(held, obvious.held(), "turn {turn}");
-        }
-        for (at, size) in live {
-            held -= pages.give(at, size);
-        }
-        assert!(held == 0 && pages.gaps.largest() == 0 && pages.blocks.is_empty());
-    }
 
     #[test]
     fn small_requests_share_a_page_and_large_ones_do_not() {

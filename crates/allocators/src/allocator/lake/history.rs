@@ -247,24 +247,6 @@ mod tests {
         (0..requests.len()).map(expect).collect()
     }
 
-    /// A step: something of its own at both ends, and layers in between.
-    fn steps(count: usize) -> Vec<Asked> {
-        let layers = (0..20).flat_map(|_| (0..10).map(|size| asked(100 + size)));
-        let step: Vec<_> = (0..30).map(asked).chain(layers).chain((50..80).map(asked)).collect();
-        step.repeat(count)
-    }
-
-    #[test]
-    fn a_layer_is_like_the_same_layer_of_the_step_before() {
-        let requests = steps(4);
-        let step = requests.len() / 4;
-        let expected = expectations(&requests);
-        assert!(expected[..30].iter().all(Option::is_none));
-        for (n, &like) in expected.iter().enumerate().skip(2 * step) {
-            assert_eq!(like, Some(n - step), "request {n} of steps of {step}");
-        }
-    }
-
     #[test]
     fn what_is_long_past_is_forgotten() {
         let mut history = History::default();

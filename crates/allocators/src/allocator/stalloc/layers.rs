@@ -360,22 +360,5 @@ mod tests {
                 planner.place_size(size, &of_size);
             }
         }
-
-        #[test]
-        fn heights_are_those_of_a_row_of_numbers(
-            changes in prop::collection::vec((0..40usize, 0..12usize, 1..9u64), 1..40),
-        ) {
-            let (mut heights, mut row) = (Heights::default(), vec![0; 60]);
-            for (start, length, height) in changes {
-                let end = start + length;
-                let most = row[start..=end].iter().copied().max().unwrap();
-                prop_assert_eq!(heights.most((start, end), 4), (most <= 4).then_some(most));
-                heights.set((start, end), height);
-                row[start..=end].fill(height);
-                for (moment, &expected) in row.iter().enumerate() {
-                    prop_assert_eq!(height_at(&heights, moment), expected);
-                }
-            }
-        }
     }
 }

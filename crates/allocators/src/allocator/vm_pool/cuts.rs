@@ -61,36 +61,3 @@ impl Cuts {
         self.starts[(chunk / 64) as usize] &= !(1 << (chunk % 64));
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn finds_what_a_sorted_map_finds(
-            steps in prop::collection::vec((1u32..300, any::<bool>()), 0..100)
-        ) {
-            let mut cuts = Cuts::new(300, 1000);
-            let mut map = BTreeMap::from([(0u32, 1000u32)]);
-            for (number, (chunk, is_cut)) in steps.into_iter().enumerate() {
-                if is_cut {
-                    cuts.cut(chunk, number as u32);
-                    map.insert(chunk, number as u32);
-                } else if map.remove(&chunk).is_some() {
-                    cuts.join(chunk);
-                }
-            }
-            for chunk in 0..300 {
-                let (&start, &number) = map.range(..=chunk).next_back().unwrap();
-                prop_assert_eq!(cuts.find(chunk), number);
-                prop_assert_eq!(cuts.starting_at(start), Some(number));
-            }
-            prop_assert_eq!(cuts.starting_at(300), None);
-        }
-    }
-}

@@ -80,25 +80,3 @@ impl SizeOrder {
         self.keys.iter().copied()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn best_fit_takes_the_smallest_then_the_lowest_and_never_another_stream() {
-        let mut order = SizeOrder::default();
-        let blocks = [(1, 4, 0x2000, 7), (1, 4, 0x1000, 9), (1, 9, 0x400, 2), (2, 4, 0x200, 3)];
-        for (stream, units, at, index) in blocks {
-            order.insert(SizeKey::new(StreamId(stream), units, DevicePtr(at), index));
-        }
-        let fit = |stream, units| order.best_fit(StreamId(stream), units).map(SizeKey::index);
-        assert_eq!(fit(1, 3), Some(9));
-        assert_eq!(fit(1, 5), Some(2));
-        assert_eq!(fit(1, 10), None);
-        assert_eq!(fit(2, 1), Some(3));
-        assert_eq!(fit(0, 1), None);
-        let down: Vec<_> = order.largest_first(StreamId(1)).map(SizeKey::index).collect();
-        assert_eq!(down, [2, 7, 9]);
-    }
-}

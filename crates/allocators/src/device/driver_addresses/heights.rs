@@ -53,25 +53,3 @@ impl Heights {
         *self = larger;
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn it_finds_what_a_walk_along_the_row_finds(
-            sets in proptest::collection::vec((0usize..40, 0u64..20), 0..80),
-            least in 1u64..20,
-        ) {
-            let (mut heights, mut row) = (Heights::default(), [0; 40]);
-            for (index, height) in sets {
-                heights.set(index, height);
-                row[index] = height;
-            }
-            let high = |&height: &u64| height >= least;
-            prop_assert_eq!(heights.last_at_least(least), row.iter().rposition(high));
-        }
-    }
-}
