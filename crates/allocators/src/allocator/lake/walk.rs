@@ -1,5 +1,5 @@
-//! Walk: every block in address order, as a snapshot shows them. A tensor in a view is shown there, and the memory
-//! under it as an alias.
+//! Every block in address order, as a snapshot shows them. A tensor in a view is shown there, and the memory under it
+//! as an alias.
 
 use super::arena::ALL;
 use super::{Lake, Place, Room};

@@ -49,7 +49,8 @@ use gmlake_core::units::{Bytes, round_up};
 
 settings! {
     StAllocOptions {
-        reuse: bool = switch("reuse", "on"), "requests whose sizes vary use what the plan leaves free";
+        reuse: bool = switch("reuse", "on"),
+            "requests whose sizes vary use what the plan leaves free";
     }
 }
 

@@ -27,8 +27,8 @@ pub(super) struct Segment {
 }
 
 impl VmPool {
-    /// Asks the device for a segment of the wanted chunks, which becomes one free pBlock: reserve, create, map. Errors: out
-    /// of memory or a driver error; all that was obtained has been given back.
+    /// Asks the device for a segment of the wanted chunks, which becomes one free pBlock: reserve, create, map. Errors:
+    /// out of memory or a driver error; all that was obtained has been given back.
     pub(crate) fn grow(&mut self, device: &mut dyn Device, wanted: Wanted) -> Result<SlabIndex> {
         let mut handles = Vec::with_capacity(wanted.chunks as usize);
         let made = device.create_each(self.chunk, wanted.chunks as usize, &mut handles);
@@ -37,8 +37,8 @@ impl VmPool {
         Ok(self.add_segment(at, wanted, handles))
     }
 
-    /// Asks the device for a segment of the wanted chunks by `cuMemAlloc`. It cannot be stitched. Errors: out of memory or a
-    /// driver error.
+    /// Asks the device for a segment of the wanted chunks by `cuMemAlloc`. It cannot be stitched. Errors: out of memory
+    /// or a driver error.
     pub(crate) fn grow_plain(
         &mut self,
         device: &mut dyn Device,
