@@ -8,7 +8,6 @@ use std::fs;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-use super::data::OtherProcess;
 use crate::units::Bytes;
 
 /// A line.
@@ -33,6 +32,17 @@ struct Entry {
     bytes: i64,
     #[serde(default)]
     parts: Vec<Entry>,
+}
+
+/// Another process on the card at that moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherProcess {
+    /// Its number in the system.
+    pub pid: u32,
+    /// What it ran, in a few words.
+    pub name: String,
+    /// Bytes of the card that it held, if the monitor told.
+    pub bytes: Option<Bytes>,
 }
 
 /// A card over time, by owner.

@@ -10,10 +10,11 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 
 use super::categories::Categories;
-use super::data::{BlockLife, By, EventIndex, History, Life, NamedStack, Origin, SegmentLife};
+use super::lives::{BlockLife, EventIndex, History, Life, NamedStack, Origin, SegmentLife};
 use super::loss::expandable;
 use super::names::Namer;
 use super::refusal::refused_at;
+use super::rows::By;
 use super::times::samples;
 use crate::allocator::{Allocation, BlockView};
 use crate::drive::{Observer, Step};

@@ -1,6 +1,6 @@
 //! Live blocks: what the program holds at a moment, each block with the event of its request.
 
-use super::{BlameError, Question, moments};
+use super::{BlameError, Question};
 use crate::allocator::BlockUse;
 use crate::run::{Moment, Peak};
 use crate::sim::Opened;
@@ -31,7 +31,8 @@ pub(super) fn find(opened: &Opened, question: &Question<'_>) -> Result<Found, Bl
     let Some(scenario) = &question.scenario else {
         let (event, words) = question.at.resolve(opened, None)?;
         let blocks = event.map_or_else(Vec::new, |event| after(&opened.trace, event));
-        return Ok(Found { blocks, moment: moments::moment(opened, event), words, reserved: None });
+        let moment = event.map(|event| Moment::of(&opened.trace, event));
+        return Ok(Found { blocks, moment, words, reserved: None });
     };
     let (event, words) = question.at.resolve(opened, Some(scenario.run()?))?;
     let held = scenario.state_at(event)?;

@@ -10,37 +10,45 @@
 
 mod card;
 mod categories;
-pub mod data;
-mod difference;
+mod diff;
 mod files;
 mod growth;
 mod history;
+mod lines;
 mod live;
+mod lives;
 mod loss;
 mod message;
 mod moments;
 mod names;
 mod recorded_oom;
 mod refusal;
+mod rows;
 pub mod show;
 mod times;
 
-pub use card::{CardHistory, card_history};
-pub use data::*;
-pub use difference::{Tolerance, diff};
-pub use growth::growth;
+pub use card::{CardHistory, OtherProcess, card_history};
+pub use categories::{Category, Lifetime, Phases};
+pub use diff::{Change, Diff, DiffRow, Tolerance, diff};
+pub use growth::{GrowthRow, Leftover, StepGrowth, growth};
 pub use history::history;
-pub use loss::loss;
-pub use message::explain;
+pub use lines::Lines;
+pub use lives::{BlockLife, EventIndex, History, Life, NamedStack, Origin, SegmentLife};
+pub use loss::{Emptied, Loss, LossGrowth, LossRow, loss};
+pub use message::{
+    Cause as MessageCause, Finding, MemorySummary, Message, MessageNumbers, SourceLine, SummaryRow,
+    explain,
+};
 pub use moments::At;
 pub(crate) use names::Namer;
 pub(crate) use recorded_oom::recorded_oom;
-pub use refusal::refusal;
+pub use recorded_oom::{RecordedOom, Shortfall};
+pub use refusal::{Refusal, Served, UnusableFree, refusal};
+pub use rows::{BEFORE, Blame, BlameRow, By, JobBlame, NO_STACK, RankBlame, RankDifference};
 
 use rustc_hash::FxHashMap;
 
 use crate::input_error::InputError;
-use crate::run::Moment;
 use crate::sim::{Opened, RunError, Scenario};
 use crate::units::Bytes;
 use categories::Categories;
@@ -86,21 +94,29 @@ fn blame_by(
 ) -> Result<Blame, BlameError> {
     let found = live::find(opened, question)?;
     let step = found.moment.and_then(|moment| opened.step_of(moment.event as usize));
-    let mut blame = Blame::new(question.by, found.words, found.moment, step);
-    blame.file.clone_from(&opened.file);
-    blame.device = opened.trace.device;
-    blame.allocator = question.scenario.as_ref().map(|run| run.choice.spec.name.to_owned());
-    blame.reserved_bytes = found.reserved;
-    blame.live_bytes = found.blocks.iter().map(|block| block.bytes).sum();
+    let (mut before_bytes, mut stackless_bytes) = (0, 0);
     for block in &found.blocks {
         match namer.is_before(block.event) {
-            true => blame.before_bytes += block.bytes,
-            false if !namer.has_frames(block.event) => blame.stackless_bytes += block.bytes,
+            true => before_bytes += block.bytes,
+            false if !namer.has_frames(block.event) => stackless_bytes += block.bytes,
             false => {}
         }
     }
-    blame.rows = rows(opened, &found.blocks, namer);
-    Ok(blame)
+    Ok(Blame {
+        file: opened.file.clone(),
+        device: opened.trace.device,
+        allocator: question.scenario.as_ref().map(|run| run.choice.spec.name.to_owned()),
+        at: found.words,
+        event: found.moment.map(|moment| moment.event),
+        time_us: found.moment.map_or(0, |moment| moment.time_us),
+        step,
+        live_bytes: found.blocks.iter().map(|block| block.bytes).sum(),
+        reserved_bytes: found.reserved,
+        stackless_bytes,
+        before_bytes,
+        by: question.by,
+        rows: rows(opened, &found.blocks, namer),
+    })
 }
 
 /// The live bytes of a moment by whole call stack: frames from the outermost on, joined by `;`, and bytes.
@@ -195,8 +211,4 @@ impl Row {
         self.row.own = namer.own_of(&self.row.name, self.stacks.into_values());
         self.row
     }
-}
-
-fn moment(opened: &Opened, event: usize) -> Moment {
-    Moment::of(&opened.trace, event)
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use crate::input_error::InputError;
-use crate::run::{Moment, RunSummary};
+use crate::run::RunSummary;
 use crate::sim::Opened;
 use crate::trace::{Trace, most_live};
 use crate::units::Grouped;
@@ -129,14 +129,9 @@ fn step_range(opened: &Opened, number: u64) -> Option<Range<usize>> {
 }
 
 /// The first event of a range after which as many bytes are live as never else in it.
-fn highest(trace: &Trace, range: std::ops::Range<usize>) -> usize {
+fn highest(trace: &Trace, range: Range<usize>) -> usize {
     let start = range.start;
     most_live(trace, range).map_or(start, |(event, _)| event)
-}
-
-/// A moment for the tables.
-pub(super) fn moment(opened: &Opened, event: Option<usize>) -> Option<Moment> {
-    event.map(|event| crate::blame::moment(opened, event))
 }
 
 #[cfg(test)]

@@ -18,8 +18,9 @@
 use rustc_hash::FxHashMap;
 
 use super::categories::Categories;
-use super::data::{BEFORE, By, Lines, NO_STACK};
 use super::files::{Files, is_of_user, is_own};
+use super::lines::Lines;
+use super::rows::{BEFORE, By, NO_STACK};
 use crate::printable::printable;
 use crate::sim::{
     Opened, has_stacks, is_machinery, is_of_engine, is_of_program, is_python, node,

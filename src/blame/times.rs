@@ -7,7 +7,7 @@
 //!        └──────────────────▶ events
 //! ```
 
-use super::data::EventIndex;
+use super::lives::EventIndex;
 
 /// A line misses a time by at most this share of it: half of the third digit, the last one that is shown.
 const SHARE: f64 = 1.0 / 2000.0;

@@ -2,7 +2,7 @@
 
 use super::amount::Amount;
 use super::numbers::Numbers;
-use crate::blame::data::{Finding, MessageCause as Cause};
+use super::{Cause, Finding};
 
 /// How a recording comes about that tells what a message cannot.
 const RECORD: &str = "To see which lines hold the memory, record a snapshot: call \

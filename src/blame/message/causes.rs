@@ -12,7 +12,7 @@
 
 use super::amount::Amount;
 use super::numbers::Numbers;
-use crate::blame::data::{Finding, MessageCause as Cause};
+use super::{Cause, Finding, MemorySummary};
 use crate::units::{GIB, MIB, Size};
 
 /// From this share of what PyTorch held on, free memory in pieces is worth a cure; or from this much on.
@@ -276,7 +276,7 @@ pub(super) fn unknown() -> Finding {
 }
 
 /// What the table of `memory_summary()` leaves as a cause.
-pub(super) fn of_summary(summary: &crate::blame::data::MemorySummary) -> Finding {
+pub(super) fn of_summary(summary: &MemorySummary) -> Finding {
     const NONE: &str = "No request had failed by then.";
     let rows = (summary.row("Allocated memory"), summary.row("GPU reserved memory"));
     let (Some(allocated), Some(reserved)) = rows else {

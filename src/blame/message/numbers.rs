@@ -19,8 +19,8 @@
 //! partly without some of its parts. Each number is found by the words next to it, so
 //! that a part that is missing, or a form that is not known, costs no more than that part.
 
+use super::MessageNumbers;
 use super::amount::Amount;
-use crate::blame::data::MessageNumbers;
 use crate::units::MIB;
 
 /// The numbers of one message.

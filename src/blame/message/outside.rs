@@ -4,7 +4,7 @@
 //! a driver without it may refuse memory that the GPU has.
 
 use super::amount::Amount;
-use crate::blame::data::{Finding, MessageCause as Cause};
+use super::{Cause, Finding};
 use crate::trace::text::{joined, places_of};
 
 pub(super) const WORDS: [(&str, Cause, &str); 19] = [

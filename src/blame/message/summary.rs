@@ -8,7 +8,7 @@
 //! ```
 
 use super::amount::Amount;
-use crate::blame::data::{MemorySummary, SummaryRow};
+use super::{MemorySummary, SummaryRow};
 
 /// The table, if the text has one, and the GPU that it is of.
 pub(super) fn summary(text: &str) -> Option<(MemorySummary, Option<u32>)> {

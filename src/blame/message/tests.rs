@@ -1,7 +1,6 @@
 //! Messages as people paste them, and what is true of each.
 
-use super::{PARTS, REQUESTS, explain, outside};
-use crate::blame::data::{Message, MessageCause as Cause};
+use super::{Cause, Message, PARTS, REQUESTS, explain, outside};
 use crate::units::{Bytes, GIB, MIB};
 
 fn of(text: &str) -> Message {

@@ -1,6 +1,6 @@
 //! The call stack above a message: Python's own, or IPython's, with or without what a log writes before each line.
 
-use crate::blame::data::SourceLine;
+use super::SourceLine;
 use crate::blame::files::{in_package, is_of_user};
 use crate::trace::Frame;
 use crate::trace::text::{process_of, without_prefix};

@@ -1,7 +1,7 @@
 //! Two peaks side by side, as a table.
 
 use super::{fitted, percent, signed};
-use crate::blame::data::{Change, Diff, DiffRow};
+use crate::blame::{Change, Diff, DiffRow};
 use crate::report::Look;
 use crate::report::section::Section;
 use crate::trace::{Bounded, Certainty, Coverage};

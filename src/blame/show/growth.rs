@@ -1,7 +1,8 @@
 //! Growth from step to step, as a table.
 
 use super::{called_from, fitted, signed, subject};
-use crate::blame::data::{GrowthRow, Leftover, StepGrowth};
+use crate::blame::rows::with_own;
+use crate::blame::{GrowthRow, Leftover, StepGrowth};
 use crate::report::Look;
 use crate::report::section::Section;
 use crate::units::{Count, Grouped, Size};
@@ -37,7 +38,7 @@ fn row(row: &GrowthRow) -> Vec<String> {
         (first, last) => format!("{} to {}", Grouped(first), Grouped(last)),
     };
     vec![
-        row.with_own(),
+        with_own(&row.name, row.own.as_deref()),
         row.kind.name().to_owned(),
         Size(row.bytes).to_string(),
         signed(row.per_step_bytes.into()),

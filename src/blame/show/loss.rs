@@ -1,7 +1,7 @@
 //! Fragmentation by line: what is wasted at the peak, by whom, and what to do about it.
 
 use super::{fitted, percent, subject};
-use crate::blame::data::{By, Emptied, Loss};
+use crate::blame::{By, Emptied, Loss};
 use crate::report::Look;
 use crate::report::section::Section;
 use crate::run::Cause;

@@ -1,7 +1,7 @@
 //! The text of an out-of-memory, explained in words: where the memory was, why it was not enough, what to do.
 
 use super::fitted;
-use crate::blame::data::{MemorySummary, Message, MessageNumbers, SummaryRow};
+use crate::blame::{MemorySummary, Message, MessageNumbers, SummaryRow};
 use crate::report::Look;
 use crate::report::section::Section;
 use crate::units::{Bytes, Grouped, Size};

@@ -10,7 +10,7 @@ mod refusal;
 
 use std::io::Write;
 
-use super::data::{Blame, BlameRow, JobBlame, NO_STACK, RankDifference};
+use super::{Blame, BlameRow, JobBlame, NO_STACK, RankDifference};
 use crate::report::parquet::Value;
 use crate::report::section::Section;
 use crate::report::table::plain;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{called_from, fitted, percent, subject};
-use crate::blame::data::{By, Refusal, Served};
+use crate::blame::{By, Refusal, Served, UnusableFree};
 use crate::printable::printable;
 use crate::report::Look;
 use crate::report::section::Section;
@@ -19,7 +19,7 @@ pub fn refusal_text(refusal: &Refusal, top: usize, look: Look) -> String {
 pub fn refusal_sections(refusal: &Refusal, top: usize) -> Vec<Section> {
     let mut parts = vec![Section::words(headline(refusal)), Section::words(state(refusal))];
     if !refusal.free.is_empty() {
-        let row = |row: &crate::blame::data::UnusableFree| {
+        let row = |row: &UnusableFree| {
             let numbers = [Size(row.bytes), Size(row.largest_bytes)].map(|size| size.to_string());
             [&[row.meaning.to_owned()], &numbers[..]].concat()
         };

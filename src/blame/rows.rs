@@ -10,7 +10,6 @@
 
 use serde::Serialize;
 
-use crate::run::Moment;
 use crate::units::Bytes;
 
 /// What a request without a call stack is called: Python has no frame in the threads that run the backward pass.
@@ -136,18 +135,6 @@ pub(super) fn with_own(name: &str, own: Option<&str>) -> String {
 }
 
 impl Blame {
-    /// A moment about which nothing is known yet but where it is.
-    pub fn new(by: By, at: String, moment: Option<Moment>, step: Option<u64>) -> Self {
-        Self {
-            at,
-            event: moment.map(|moment| moment.event),
-            time_us: moment.map_or(0, |moment| moment.time_us),
-            step,
-            by,
-            ..Self::default()
-        }
-    }
-
     /// The row with this name.
     pub fn row(&self, name: &str) -> Option<&BlameRow> {
         self.rows.iter().find(|row| row.name == name)

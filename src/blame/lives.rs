@@ -9,7 +9,7 @@
 //!
 //! What is live at an event, and where, follows from the lives alone: whoever was born at it or before, and died after.
 
-use super::category::Category;
+use super::categories::Category;
 use crate::trace::{PoolId, StreamId};
 use crate::units::Bytes;
 
