@@ -12,7 +12,6 @@ mod bars;
 mod latency;
 mod map;
 mod overview;
-mod single;
 mod timeline;
 
 use std::io::Write;
@@ -20,8 +19,8 @@ use std::io::Write;
 use plotters::prelude::*;
 
 use super::Comparison;
-use crate::report::Result;
 use crate::report::picture::{Canvas, ImageFormat, Picture, WIDTH, write_picture};
+use crate::report::{ReportError, Result};
 
 /// A chart that can be drawn by itself.
 #[derive(Debug, Clone, Copy)]
@@ -36,8 +35,8 @@ pub struct Chart {
 
 /// The charts. To add one, write its file and its line here.
 pub const CHARTS: &[Chart] = &[
-    Chart { name: "timeline", summary: "memory over time", draw: single::timelines },
-    Chart { name: "utilization", summary: "peaks, and what was in use", draw: single::utilization },
+    Chart { name: "timeline", summary: "memory over time", draw: timelines },
+    Chart { name: "utilization", summary: "peaks, and what was in use", draw: utilization },
     Chart { name: "latency", summary: "time in driver calls, step by step", draw: latency::write },
     Chart { name: "map", summary: "the memory at the peak, block by block", draw: map::write },
 ];
@@ -45,6 +44,9 @@ pub const CHARTS: &[Chart] = &[
 /// Height of the panels of one file among others, and of a file that is alone.
 const ROW: u32 = 640;
 const ALONE: u32 = 900;
+/// Height of what stands above bars that are alone, and of each bar with its label.
+const BARS_HEAD: u32 = 164;
+const BARS_ROW: u32 = 66;
 /// With more files than this, there is no memory over time.
 const MOST_TIMELINES: usize = 3;
 
@@ -57,21 +59,64 @@ pub fn write_plot(
     format: ImageFormat,
     out: &mut dyn Write,
 ) -> Result<()> {
-    write_picture(format, height(comparisons), out, &Overview { comparisons })
+    let panels = Panels::Both;
+    write_picture(format, height(comparisons), out, &Rows { comparisons, panels })
 }
 
-/// Comparisons, as this picture shows them.
-struct Overview<'a> {
+/// Memory over time, a row for each file.
+fn timelines(comparisons: &[Comparison], format: ImageFormat, out: &mut dyn Write) -> Result<()> {
+    if !comparisons.iter().any(Comparison::has_history) {
+        return Err(ReportError::NoHistory);
+    }
+    let height = if comparisons.len() < 2 { ALONE } else { ROW * comparisons.len() as u32 };
+    write_picture(format, height, out, &Rows { comparisons, panels: Panels::Timeline })
+}
+
+/// What was held at the peak, and how much of it was in use.
+fn utilization(comparisons: &[Comparison], format: ImageFormat, out: &mut dyn Write) -> Result<()> {
+    if comparisons.len() > MOST_TIMELINES {
+        return write_plot(comparisons, format, out);
+    }
+    let rows = comparisons.iter().map(|one| one.runs.len() as u32).max().unwrap_or(0);
+    let height = (BARS_HEAD + BARS_ROW * rows) * comparisons.len().max(1) as u32;
+    write_picture(format, height, out, &Rows { comparisons, panels: Panels::Bars })
+}
+
+/// Comparisons, a row for each.
+struct Rows<'a> {
     comparisons: &'a [Comparison],
+    panels: Panels,
 }
 
-impl Picture for Overview<'_> {
+/// What a row shows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Panels {
+    /// Memory over time, and bars; bars alone, if there are too many files.
+    Both,
+    Timeline,
+    Bars,
+}
+
+impl Picture for Rows<'_> {
     fn draw<DB: DrawingBackend>(&self, root: &Canvas<DB>) -> Result<()> {
-        if self.comparisons.len() > MOST_TIMELINES {
+        if self.panels == Panels::Both && self.comparisons.len() > MOST_TIMELINES {
             return overview::draw(root, self.comparisons);
         }
         let rows = root.rows(self.comparisons.len());
-        rows.iter().zip(self.comparisons).try_for_each(|(row, one)| panels(row, one))
+        for (row, comparison) in rows.iter().zip(self.comparisons) {
+            let legend = if self.panels == Panels::Bars { "" } else { first_oom(comparison) };
+            let body = row.titled(comparison.title(), &(about(comparison) + legend))?;
+            match self.panels {
+                Panels::Both => {
+                    let (left, right) = body.split_at_x(WIDTH as i32 - 430);
+                    timeline::draw(&left, comparison)?;
+                    bars::draw(&right, comparison)?;
+                }
+                Panels::Timeline => timeline::draw(&body, comparison)?,
+                Panels::Bars => bars::draw(&body.indented(28), comparison)?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -81,15 +126,6 @@ fn height(comparisons: &[Comparison]) -> u32 {
         few @ 2..=MOST_TIMELINES => ROW * few as u32,
         _ => overview::height(comparisons),
     }
-}
-
-/// The two panels of one file, under their title.
-fn panels<DB: DrawingBackend>(row: &Canvas<DB>, comparison: &Comparison) -> Result<()> {
-    let subtitle = about(comparison) + first_oom(comparison);
-    let body = row.titled(comparison.title(), &subtitle)?;
-    let (left, right) = body.split_at_x(WIDTH as i32 - 430);
-    timeline::draw(&left, comparison)?;
-    bars::draw(&right, comparison)
 }
 
 /// What there is to know of one file, without its name, which is the title.
