@@ -1,38 +1,18 @@
 //! A fleet's page: a chart of all ranks, and the tables that the terminal shows.
 
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::shell::{HELPERS, Shell, escape, fact_list, fill, in_script, loud, of_runs, variables};
 use super::words;
 use crate::fleet::{FleetSummary, FleetTotal, show as fleet};
-use crate::report::section::Section;
+use crate::report::section::{Section, capitalized};
 use crate::report::{Result, palette};
-use crate::units::{Bytes, Grouped, Size};
+use crate::units::{Grouped, Size};
 use gmlake_core::cards::Target;
 
 const BODY: &str = include_str!("fleet.html");
 const READING: &str = include_str!("fleet-reading.html");
 const SCRIPTS: [&str; 3] = [HELPERS, include_str!("js/shares.js"), include_str!("js/fleet.js")];
-
-/// What the chart shows.
-#[derive(Serialize)]
-struct Data<'a> {
-    allocators: Vec<Allocator<'a>>,
-    cards: Vec<Card<'a>>,
-}
-
-#[derive(Serialize)]
-struct Allocator<'a> {
-    label: &'a str,
-    /// Bytes, and the share of the ranks that need at most so much.
-    shares: Vec<(f64, f64)>,
-}
-
-#[derive(Serialize)]
-struct Card<'a> {
-    name: &'a str,
-    bytes: Bytes,
-}
 
 /// The page of a fleet. `command` is what made it, as a user would type it.
 ///
@@ -62,23 +42,15 @@ pub fn fleet_page(summary: &FleetSummary, title: &str, command: &str) -> Result<
     Ok(page.html())
 }
 
-fn data(summary: &FleetSummary) -> Data<'_> {
-    Data {
-        allocators: summary.totals.iter().map(Allocator::new).collect(),
-        cards: summary.targets.iter().map(Card::new).collect(),
-    }
-}
-
-impl<'a> Allocator<'a> {
-    fn new(total: &'a FleetTotal) -> Self {
-        Self { label: &total.allocator, shares: total.sizes.shares() }
-    }
-}
-
-impl<'a> Card<'a> {
-    fn new(card: &'a Target) -> Self {
-        Self { name: &card.name, bytes: card.capacity_bytes }
-    }
+/// What the chart shows; `shares` are bytes, and the share of the ranks that need at most so much.
+fn data(summary: &FleetSummary) -> Value {
+    let allocator =
+        |total: &FleetTotal| json!({ "label": total.allocator, "shares": total.sizes.shares() });
+    let card = |card: &Target| json!({ "name": card.name, "bytes": card.capacity_bytes });
+    json!({
+        "allocators": summary.totals.iter().map(allocator).collect::<Vec<_>>(),
+        "cards": summary.targets.iter().map(card).collect::<Vec<_>>(),
+    })
 }
 
 /// The numbers that the sentences do not say.
@@ -123,16 +95,10 @@ pub(super) fn article(section: &Section) -> String {
     let (heading, lead) = split.unwrap_or((&section.title, ""));
     let lead = match lead.trim() {
         "" => String::new(),
-        lead => format!("<p class=\"lead\">{}.</p>", escape(&capital(lead))),
+        lead => format!("<p class=\"lead\">{}.</p>", escape(&capitalized(lead))),
     };
     let table = words::scrolling(section, heading);
     format!("<article><h2>{}</h2>{lead}{table}</article>\n", escape(heading))
-}
-
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    let first = letters.next().map(|letter| letter.to_uppercase().collect::<String>());
-    first.unwrap_or_default() + letters.as_str()
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@ use crate::blame::{Diff, Loss, Refusal};
 use crate::compare::show::{table, verdict};
 use crate::compare::{Comparison, columns};
 use crate::report::Result;
+use crate::report::section::capitalized;
 use crate::run::{Cause, RunSummary};
 use crate::sim::title_of;
 use crate::trace::{Bounded, Certainty};
@@ -141,7 +142,7 @@ fn changes(diffs: &[Diff]) -> String {
 
 fn data(comparisons: &[Comparison], lives: Vec<Option<Lives>>) -> Result<String> {
     let files: Vec<_> =
-        comparisons.iter().zip(lives).map(|(one, lives)| data::File::new(one, lives)).collect();
+        comparisons.iter().zip(lives).map(|(one, lives)| data::file(one, lives)).collect();
     in_script(&files)
 }
 
@@ -259,12 +260,6 @@ fn verdict_html(words: &str, runs: &[RunSummary]) -> String {
     let clauses: Vec<String> =
         clauses.map(|clause| format!("{}.", capital(clause, runs))).collect();
     loud(&clauses)
-}
-
-fn capitalized(text: &str) -> String {
-    let mut letters = text.chars();
-    let first = letters.next().map(|letter| letter.to_uppercase().collect::<String>());
-    first.unwrap_or_default() + letters.as_str()
 }
 
 /// Names of allocators stay as they are.

@@ -4,7 +4,6 @@
 mod answer;
 mod csv;
 mod export;
-mod markdown;
 mod overwrite;
 mod packed;
 pub(crate) mod palette;
@@ -12,19 +11,17 @@ pub mod parquet;
 pub mod picture;
 pub mod section;
 mod stdout;
-mod svg;
 pub mod table;
 mod usage;
 
 pub use answer::{SCHEMA_VERSION, write_answer};
 pub(crate) use csv::{Column, cells, write_cells, write_rows};
 pub use export::{Export, ExportError, remove_unfinished};
-pub(crate) use markdown::{escape, write_lines};
 pub use overwrite::{is_stdout, refuse_overwriting};
 pub(crate) use palette::{Colour, Rgb};
 pub use picture::ImageFormat;
+pub(crate) use picture::scaling;
 pub use stdout::stdout;
-pub(crate) use svg::scaling;
 pub(crate) use table::{Cell, NARROW, fitted, total};
 pub use table::{Look, wrapped};
 pub use usage::usage_error;

@@ -3,13 +3,13 @@
 use std::io::Write;
 
 use super::Result;
-use super::markdown::{self, escape};
 use super::table::{Look, plain};
+use crate::printable::printable_lines;
 
 /// A table with a line above it that says how to read it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Section {
-    /// What it shows.
+    /// What it shows; it may be empty.
     pub title: String,
     /// Names of the columns; none if there is only a title.
     pub heading: Vec<String>,
@@ -33,13 +33,20 @@ impl Section {
 /// The sections as text, a blank line between any two parts.
 pub fn text(sections: &[Section], look: Look) -> String {
     let mut parts = Vec::new();
-    for section in sections {
-        parts.push(section.title.clone());
-        if !section.heading.is_empty() {
-            parts.push(plain(section.heading.clone(), section.rows.clone(), look));
+    for Section { title, heading, rows } in sections {
+        parts.extend(Some(title.clone()).filter(|title| !title.is_empty()));
+        if !heading.is_empty() {
+            parts.push(plain(heading.clone(), rows.clone(), look));
         }
     }
     parts.join("\n\n")
+}
+
+/// A sentence with a capital at its beginning.
+pub(crate) fn capitalized(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|letter| letter.to_uppercase().collect::<String>());
+    first.unwrap_or_default() + letters.as_str()
 }
 
 /// The sections as Markdown.
@@ -55,8 +62,40 @@ pub fn write_markdown(sections: &[Section], out: &mut dyn Write) -> Result<()> {
             let escaped = |line: &Vec<String>| line.iter().map(|cell| escape(cell)).collect();
             let mut lines: Vec<Vec<String>> = vec![escaped(&section.heading)];
             lines.extend(section.rows.iter().map(escaped));
-            markdown::write_lines(&lines, out)?;
+            write_lines(&lines, out)?;
         }
     }
     Ok(())
+}
+
+/// A table of a heading and rows, its first column to the left and the others to the right.
+fn write_lines(lines: &[Vec<String>], out: &mut dyn Write) -> Result<()> {
+    let longest = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
+    let widths: Vec<usize> = (0..lines[0].len()).map(|c| longest(c).unwrap_or(0)).collect();
+    for (index, line) in lines.iter().enumerate() {
+        let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
+            if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        writeln!(out, "| {} |", cells.collect::<Vec<_>>().join(" | "))?;
+        if index == 0 {
+            let rules = widths.iter().enumerate().map(|(column, &width)| {
+                let rule = "-".repeat(width);
+                if column == 0 { format!("{rule}-") } else { format!("{rule}:") }
+            });
+            writeln!(out, "| {}|", rules.collect::<Vec<_>>().join("| "))?;
+        }
+    }
+    Ok(())
+}
+
+/// Names come from files and users; what Markdown would take for its own is marked.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in printable_lines(text).replace('\n', " ").chars() {
+        if matches!(c, '|' | '*' | '_' | '`' | '<' | '[' | '\\') {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+    }
+    escaped
 }

@@ -6,13 +6,12 @@
 mod csv;
 pub mod job;
 mod json;
-mod markdown;
 pub mod table;
 mod timeline;
 mod verdict;
 
 pub use csv::write_csv;
 pub use json::write_comparisons;
-pub use markdown::write_markdown;
+pub use table::write_markdown;
 pub use timeline::write_timeline;
 pub use verdict::verdict;

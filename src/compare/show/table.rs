@@ -3,6 +3,8 @@
 //!
 //! How a table is fitted to the terminal's width is in `report/table.rs`.
 
+use std::io::Write;
+
 use anstyle::{AnsiColor, Style};
 
 use super::verdict;
@@ -10,8 +12,9 @@ use crate::compare::columns::COLUMNS;
 use crate::compare::comparison::Comparison;
 use crate::compare::{Better, Column, Row, Unit, When};
 use crate::device::FenceCounts;
+use crate::report::section::{self, Section};
 use crate::report::table::plain;
-use crate::report::{Cell, NARROW, fitted};
+use crate::report::{Cell, NARROW, Result, fitted};
 pub use crate::report::{Look, wrapped};
 use crate::run::{RECORDED, RunSummary};
 use crate::units::Grouped;
@@ -38,6 +41,27 @@ pub fn headline(comparison: &Comparison) -> String {
         text += &format!("; driver time by profile {}", prices.profile);
     }
     text
+}
+
+/// Writes a heading, a table and a sentence for each file as Markdown, for pages and pull requests.
+///
+/// # Errors
+/// If `out` cannot be written.
+pub fn write_markdown(comparisons: &[Comparison], out: &mut dyn Write) -> Result<()> {
+    section::write_markdown(&comparisons.iter().flat_map(sections).collect::<Vec<_>>(), out)
+}
+
+fn sections(comparison: &Comparison) -> [Section; 3] {
+    let columns = columns(&comparison.runs).filter(|column| !column.is_detail());
+    let names = columns.clone().map(|column| column.name);
+    let heading: Vec<&str> = std::iter::once("allocator").chain(names).collect();
+    let row = |row: Row<'_>| {
+        let cells = columns.clone().map(|column| cell(column, &row));
+        std::iter::once(row.run.label()).chain(cells).collect()
+    };
+    let rows = ordered(comparison).into_iter().map(row).collect();
+    let title = Section::words(format!("### {}", comparison.heading()));
+    [title, Section::new(headline(comparison), &heading, rows), Section::words(verdict(comparison))]
 }
 
 /// The number of a column as people read it; `-` where there is none.

@@ -4,6 +4,7 @@ use crate::allocator::Role;
 use crate::blame::show::called_from;
 use crate::blame::{RecordedOom, Shortfall};
 use crate::compare::comparison::Comparison;
+use crate::report::section::capitalized;
 use crate::run::{RECORDED, RunSummary};
 use crate::trace::{Certainty, Coverage};
 use crate::units::{Bytes, Count, Grouped, Size};
@@ -115,12 +116,6 @@ fn too_little_left(oom: &RecordedOom) -> String {
         ),
         _ => format!("{used}, and the driver gave no more"),
     }
-}
-
-fn capitalized(text: &str) -> String {
-    let mut letters = text.chars();
-    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
-    first.into_iter().chain(letters).collect()
 }
 
 fn choices(comparison: &Comparison) -> impl Iterator<Item = &RunSummary> {

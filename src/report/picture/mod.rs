@@ -12,7 +12,6 @@ use std::path::Path;
 use plotters::prelude::*;
 use png::{ColorType, Compression, Encoder, EncodingError, Filter};
 
-use super::svg::scaling;
 use super::{ReportError, Result};
 pub(crate) use canvas::{Canvas, HEAD, font, font_on};
 pub(crate) use style::failed;
@@ -71,6 +70,11 @@ fn svg(picture: &impl Picture, height: u32) -> Result<String> {
     let mut text = String::new();
     drawn(Canvas::new(SVGBackend::with_string(&mut text, (WIDTH, height)), 1), picture)?;
     Ok(scaling(&text, "max-width:100%;height:auto"))
+}
+
+/// A page narrower than the picture gets a smaller picture, not a part of it: the style of the outermost element.
+pub(crate) fn scaling(svg: &str, style: &str) -> String {
+    svg.replacen("<svg ", &format!("<svg style=\"{style}\" "), 1)
 }
 
 fn png(picture: &impl Picture, height: u32, out: &mut dyn Write) -> Result<()> {
