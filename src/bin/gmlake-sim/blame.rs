@@ -7,6 +7,7 @@ use gmlake::blame::{
     At, Blame, By, JobBlame, Message, Question, RankBlame, blame, folded, growth, loss, refusal,
     show as report,
 };
+use gmlake::report::section::Section;
 use gmlake::sim::job::{Job, is_many, jobs};
 use gmlake::sim::{Opened, Scenario, Setup, choose, open, under};
 use gmlake::units::Bytes;
@@ -27,18 +28,18 @@ pub(crate) fn main(args: &BlameArgs) -> Result<Answer> {
             let scenario = scenario(args, opened)?;
             let by = by(&args.names, opened)?;
             let found = loss(&scenario, by, args.names.innermost)?;
-            Ok((report::loss_table(&found, args.names.top, terminal::look()), found))
+            Ok((report::loss_sections(&found, args.names.top), found))
         }),
         (_, true, _) => each(args, |opened| {
             let by = by(&args.names, opened)?;
             let found = growth(opened, by, args.names.innermost, args.after);
-            Ok((report::growth_table(&found, args.names.top, terminal::look()), found))
+            Ok((report::growth_sections(&found, args.names.top), found))
         }),
         (_, _, At::Oom) if !is_job && !wants_rows(args) => each(args, |opened| {
             let scenario = scenario(args, opened)?;
             let by = by(&args.names, opened)?;
             let found = refusal(&scenario, by, args.names.innermost)?;
-            Ok((report::refusal_text(&found, args.names.top, terminal::look()), found))
+            Ok((report::refusal_sections(&found, args.names.top), found))
         }),
         _ => main_of_rows(args, is_job),
     }
@@ -55,21 +56,21 @@ fn wants_rows(args: &BlameArgs) -> bool {
 /// Answers for each file by itself.
 fn each<T: Serialize>(
     args: &BlameArgs,
-    answer: impl Fn(&Opened) -> Result<(String, T)>,
+    answer: impl Fn(&Opened) -> Result<(Vec<Section>, T)>,
 ) -> Result<Answer> {
     let exports = Exports::json("blame", &args.output.export_json)?;
-    let (mut texts, mut found) = (Vec::new(), Vec::new());
+    let (mut sections, mut found) = (Vec::new(), Vec::new());
     let mut result = Answer::Yes;
     let bar = work::files(&args.input.files);
     for file in &args.input.files {
         match opened(args, file).and_then(|opened| answer(&opened)) {
-            Ok((text, one)) => {
-                texts.push(text);
+            Ok((more, one)) => {
+                sections.extend(more);
                 found.push(Found::Recording(one));
             }
             Err(error) => match message::explained(&error) {
                 Some(message) => {
-                    texts.push(report::message_text(&message, terminal::look()));
+                    sections.extend(report::message_sections(&message));
                     found.push(Found::Message(message));
                 }
                 None => {
@@ -81,7 +82,7 @@ fn each<T: Serialize>(
         bar.inc(1);
     }
     bar.finish_and_clear();
-    exports.tell(&found, |_, _| texts.join("\n\n"))?;
+    exports.tell(&found, |_, look| report::text(&sections, look))?;
     Ok(result)
 }
 
@@ -127,11 +128,10 @@ fn main_of_rows(args: &BlameArgs, is_job: bool) -> Result<Answer> {
     }
     bar.finish_and_clear();
     let has_stdout = json.has_stdout() || csv.has_stdout() || drawn.has_stdout();
-    let texts = messages.iter().map(|message| report::message_text(message, terminal::look()));
-    let shown = found.iter().map(|job| show(job, args.names.top)).chain(texts);
-    let shown: Vec<String> = shown.collect();
+    let shown = found.iter().flat_map(|job| show(job, args.names.top));
+    let shown: Vec<_> = shown.chain(messages.iter().flat_map(report::message_sections)).collect();
     if !has_stdout && !shown.is_empty() {
-        terminal::print(&shown.join("\n\n"))?;
+        terminal::print(&report::text(&shown, terminal::look()))?;
     }
     let blames: Vec<&Blame> =
         found.iter().flat_map(|job| &job.ranks).map(|rank| &rank.blame).collect();
@@ -149,10 +149,10 @@ fn main_of_rows(args: &BlameArgs, is_job: bool) -> Result<Answer> {
     Ok(answer)
 }
 
-fn show(job: &JobBlame, top: usize) -> String {
+fn show(job: &JobBlame, top: usize) -> Vec<Section> {
     match &job.ranks[..] {
-        [only] => report::table(&only.blame, top, terminal::look()),
-        _ => report::job_table(job, top, terminal::look()),
+        [only] => report::sections(&only.blame, top),
+        _ => report::job_sections(job, top),
     }
 }
 

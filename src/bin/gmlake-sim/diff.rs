@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use anyhow::{Result, bail};
 use gmlake::blame::diff;
-use gmlake::blame::show::diff_table;
+use gmlake::blame::show::{diff_sections, text};
 use gmlake::sim::open;
 
 use crate::args::DiffArgs;
@@ -31,7 +31,8 @@ pub(crate) fn main(args: &DiffArgs) -> Result<Answer> {
     let of_both = if before.records.stacks.has_frames() { &after } else { &before };
     let found = diff(&before, &after, by(&args.names, of_both)?, args.names.innermost)?;
     if !exports.has_stdout() {
-        terminal::print(&diff_table(&found, args.names.top, terminal::look()))?;
+        let sections = diff_sections(&found, args.names.top);
+        terminal::print(&text(&sections, terminal::look()))?;
     }
     exports.finish(&found)?;
     Ok(match args.tolerance.is_exceeded(&found) {

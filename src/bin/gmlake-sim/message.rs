@@ -1,7 +1,7 @@
 //! Texts of an out-of-memory in the place of a recording: explained, where a command can answer without events.
 
 use anyhow::{Error, Result};
-use gmlake::blame::show::message_text;
+use gmlake::blame::show::{message_sections, text};
 use gmlake::blame::{Message, explain};
 use gmlake::sim::FileError;
 use gmlake::trace::TraceError;
@@ -49,6 +49,6 @@ pub(crate) fn show(messages: &[Message], as_json: bool) -> Result<()> {
     if as_json {
         return Ok(terminal::print_json("compare", &messages)?);
     }
-    let texts = messages.iter().map(|message| message_text(message, terminal::look()));
-    Ok(terminal::print(&texts.collect::<Vec<_>>().join("\n\n"))?)
+    let sections: Vec<_> = messages.iter().flat_map(message_sections).collect();
+    Ok(terminal::print(&text(&sections, terminal::look()))?)
 }

@@ -1,18 +1,12 @@
 //! Two peaks side by side, as a table.
 
-use super::{fitted, percent, signed};
+use super::{percent, signed};
 use crate::blame::{Change, Diff, DiffRow};
-use crate::report::Look;
 use crate::report::section::Section;
 use crate::trace::{Bounded, Certainty, Coverage};
 use crate::units::{Bytes, Grouped};
 
 /// A headline and a table of the `top` rows that differ most.
-pub fn diff_table(diff: &Diff, top: usize, look: Look) -> String {
-    fitted(&diff_sections(diff, top), look)
-}
-
-/// The same, part by part.
 pub fn diff_sections(diff: &Diff, top: usize) -> Vec<Section> {
     let renumbered = diff.renumbered();
     let is_changed = |(place, row): &(usize, &DiffRow)| {

@@ -1,13 +1,14 @@
 //! Names that fit: what is too long for the terminal loses its front, since a path says most at its end.
 
+use crate::report::section::Section;
 use crate::report::{Look, NARROW, total};
 
 /// Rather than that a name is cut to less than this, a column goes.
 const LEAST: usize = 28;
 
 /// Cuts the names of a table so that no line is longer than the terminal. Where the width is not known, none is cut.
-/// Which columns go, and when a table is written row under row, is for [`fitted`](super::super::fitted) to say.
-pub(super) fn fit(rows: &mut [Vec<String>], heading: &[String], look: Look) {
+/// Which columns go, and when a table is written row under row, is for the table to say.
+pub(super) fn fit(Section { heading, rows, .. }: &mut Section, look: Look) {
     let Some(width) = look.width.map(usize::from).filter(|&width| width > 0) else { return };
     let length = |text: &str| text.chars().count();
     let column = |place: usize| {
@@ -42,7 +43,6 @@ pub fn cut(name: &str, room: usize, has_ellipsis: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::section::Section;
 
     #[test]
     fn the_end_of_a_name_is_kept() {
@@ -60,7 +60,7 @@ mod tests {
             let heading = ["line", "change", "bytes", "before", "after", "blocks"];
             let rows = vec![row.map(str::to_owned).to_vec()];
             let look = Look { width, ..Look::default() };
-            super::super::fitted(&[Section::new("", &heading, rows)], look)
+            super::super::text(&[Section::new("", &heading, rows)], look)
         };
         let whole = table(None);
         let width_of = |text: &str| text.lines().map(str::len).max().unwrap_or(0);

@@ -1,17 +1,18 @@
 //! Growth from step to step, as a table.
 
-use super::{called_from, fitted, signed, subject};
+use super::{called_from, signed, subject};
 use crate::blame::rows::with_own;
 use crate::blame::{GrowthRow, Leftover, StepGrowth};
-use crate::report::Look;
 use crate::report::section::Section;
 use crate::units::{Count, Grouped, Size};
 
 /// A headline, a table of the `top` first rows, and a sentence on the leaks.
-pub fn growth_table(growth: &StepGrowth, top: usize, look: Look) -> String {
+pub fn growth_sections(growth: &StepGrowth, top: usize) -> Vec<Section> {
     let StepGrowth { file, device, steps, after, .. } = growth;
     if *steps <= *after {
-        return format!("{file}, device {device}: leaks cannot be found: {}.", too_few(growth));
+        let few = too_few(growth);
+        let text = format!("{file}, device {device}: leaks cannot be found: {few}.");
+        return vec![Section::words(text)];
     }
     let later =
         if *after == 1 { "one step".to_owned() } else { format!("{} steps", Grouped(*after)) };
@@ -20,16 +21,16 @@ pub fn growth_table(growth: &StepGrowth, top: usize, look: Look) -> String {
         Grouped(*steps)
     );
     if growth.rows.is_empty() {
-        return format!("{title}: nothing.");
+        return vec![Section::words(format!("{title}: nothing."))];
     }
     let heading = ["requested by", "kind", "live", "per step", "blocks", "in steps"];
     let rows = growth.rows.iter().take(top).map(row).collect();
-    let mut parts = vec![Section::words(title), Section::new("", &heading, rows)];
+    let mut parts = vec![Section::new(title, &heading, rows)];
     if let Some(more) = growth.rows.len().checked_sub(top).filter(|&more| more > 0) {
         parts.push(Section::words(format!("{}.", Count(more as u64, "more row"))));
     }
     parts.push(Section::words(verdict(growth)));
-    fitted(&parts, look)
+    parts
 }
 
 fn row(row: &GrowthRow) -> Vec<String> {

@@ -1,18 +1,12 @@
 //! Fragmentation by line: what is wasted at the peak, by whom, and what to do about it.
 
-use super::{fitted, percent, subject};
+use super::{percent, subject};
 use crate::blame::{By, Emptied, Loss};
-use crate::report::Look;
 use crate::report::section::Section;
 use crate::run::Cause;
 use crate::units::{Bytes, Grouped, MIB, Size};
 
 /// A headline, the request that forced the growth, a table with the `top` rows of each cause, and the sentence.
-pub fn loss_table(loss: &Loss, top: usize, look: Look) -> String {
-    fitted(&loss_sections(loss, top), look)
-}
-
-/// The same, part by part.
 pub fn loss_sections(loss: &Loss, top: usize) -> Vec<Section> {
     let mut parts = vec![Section::words(headline(loss))];
     if let Some(growth) = &loss.growth {

@@ -1,13 +1,11 @@
 //! The text of an out-of-memory, explained in words: where the memory was, why it was not enough, what to do.
 
-use super::fitted;
 use crate::blame::{MemorySummary, Message, MessageNumbers, SummaryRow};
-use crate::report::Look;
 use crate::report::section::Section;
 use crate::units::{Bytes, Grouped, Size};
 
 /// A headline, a table of where the memory was, the causes, and what to do.
-pub fn message_text(message: &Message, look: Look) -> String {
+pub fn message_sections(message: &Message) -> Vec<Section> {
     let mut parts = vec![Section::words(headline(message))];
     let rows = rows(&message.numbers, message.backend.as_deref());
     if !rows.is_empty() {
@@ -22,7 +20,7 @@ pub fn message_text(message: &Message, look: Look) -> String {
     if !advice.is_empty() {
         parts.push(Section::words(format!("What to do:\n{}", advice.join("\n"))));
     }
-    fitted(&parts, look)
+    parts
 }
 
 fn headline(message: &Message) -> String {

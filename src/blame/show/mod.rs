@@ -12,21 +12,20 @@ use std::io::Write;
 
 use super::{Blame, BlameRow, JobBlame, NO_STACK, RankDifference};
 use crate::report::parquet::Value;
-use crate::report::section::Section;
-use crate::report::table::plain;
+use crate::report::section::{self, Section};
 use crate::report::{Column, Look, Result, write_rows};
 use crate::sim::title_of;
 use crate::units::{Bytes, Count, Grouped, Size, grouped};
-pub use diff::{diff_sections, diff_table};
+pub use diff::diff_sections;
 pub use fit::cut;
 pub use flame::{write_flamegraph, write_folded};
-pub use growth::growth_table;
-pub use loss::{advice, loss_sections, loss_table};
-pub use message::message_text;
-pub use refusal::{refusal_sections, refusal_text};
+pub use growth::growth_sections;
+pub use loss::{advice, loss_sections};
+pub use message::message_sections;
+pub use refusal::refusal_sections;
 
 /// A headline, and a table of the `top` largest rows, the rest as one, and all.
-pub fn table(blame: &Blame, top: usize, look: Look) -> String {
+pub fn sections(blame: &Blame, top: usize) -> Vec<Section> {
     let heading = [blame.by.name(), "bytes", "share", "blocks", "since step"];
     let share = |bytes: Bytes| percent(bytes, blame.live_bytes);
     let line = |name: String, (bytes, blocks): (Bytes, u64), step: String| {
@@ -43,20 +42,21 @@ pub fn table(blame: &Blame, top: usize, look: Look) -> String {
         rows.push(line(name, totals(rest), String::new()));
     }
     rows.push(line("all".to_owned(), totals(&blame.rows), String::new()));
-    let table = fitted(&[Section::new("", &heading, rows)], look);
-    let mut text = format!("{}\n\n{table}", headline(blame));
+    let mut parts = vec![Section::new(headline(blame), &heading, rows)];
     if blame.before_bytes > 0 && blame.before_bytes < blame.live_bytes {
         let (bytes, share) = (Size(blame.before_bytes), share(blame.before_bytes));
-        text += &format!("\n\n{bytes} ({share}) was live before the recording started.");
+        parts.push(Section::words(format!(
+            "{bytes} ({share}) was live before the recording started."
+        )));
     }
     if blame.stackless_bytes > 0
         && blame.by.needs_stacks()
         && blame.stackless_bytes < blame.live_bytes
     {
         let (bytes, share) = (Size(blame.stackless_bytes), share(blame.stackless_bytes));
-        text += &format!("\n\n{bytes} ({share}) has no Python stack.");
+        parts.push(Section::words(format!("{bytes} ({share}) has no Python stack.")));
     }
-    text
+    parts
 }
 
 /// One line: the file, the moment, how much is live.
@@ -89,8 +89,8 @@ fn moment(blame: &Blame) -> String {
 }
 
 /// The worst rank's table, and what differs between the ranks.
-pub fn job_table(job: &JobBlame, top: usize, look: Look) -> String {
-    let Some(worst) = job.worst() else { return String::new() };
+pub fn job_sections(job: &JobBlame, top: usize) -> Vec<Section> {
+    let Some(worst) = job.worst() else { return Vec::new() };
     let rank = worst.rank.map_or("?".to_owned(), |rank| rank.to_string());
     let ranks = match job.ranks.len() as u64 {
         1 => "1 rank".to_owned(),
@@ -98,10 +98,11 @@ pub fn job_table(job: &JobBlame, top: usize, look: Look) -> String {
     };
     let title = format!("{}: {ranks}; rank {rank} has most live", job.name);
     let differences = job.differences();
-    let mut parts = vec![title, table(&worst.blame, top, look)];
+    let mut parts = vec![Section::words(title)];
+    parts.extend(sections(&worst.blame, top));
     if differences.is_empty() {
-        parts.push("All ranks have the same rows.".to_owned());
-        return parts.join("\n\n");
+        parts.push(Section::words("All ranks have the same rows."));
+        return parts;
     }
     let line = |row: &RankDifference| {
         let cell = |(bytes, rank): (Bytes, u64)| format!("{} (rank {rank})", Size(bytes));
@@ -109,10 +110,10 @@ pub fn job_table(job: &JobBlame, top: usize, look: Look) -> String {
         vec![row.name.clone(), apart, cell(row.least), cell(row.most)]
     };
     let shown = differences.iter().take(top);
-    parts.push(format!("Rows that differ between ranks: {}", Grouped(differences.len() as u64)));
+    let title = format!("Rows that differ between ranks: {}", Grouped(differences.len() as u64));
     let heading = [worst.blame.by.name(), "differs by", "least", "most"];
-    parts.push(fitted(&[Section::new("", &heading, shown.map(line).collect())], look));
-    parts.join("\n\n")
+    parts.push(Section::new(title, &heading, shown.map(line).collect()));
+    parts
 }
 
 fn columns<'a>() -> [Column<(&'a Blame, &'a BlameRow)>; 9] {
@@ -138,18 +139,14 @@ pub fn write_csv(blames: &[&Blame], out: &mut dyn Write) -> Result<()> {
     write_rows(&columns(), rows, out)
 }
 
-/// Words and tables, a blank line between any two parts. The first column of each table holds names, cut so that it
-/// fits the terminal.
-fn fitted(sections: &[Section], look: Look) -> String {
-    let part = |section: &Section| {
-        let Section { title, heading, mut rows } = section.clone();
-        if heading.is_empty() {
-            return title;
-        }
-        fit::fit(&mut rows, &heading, look);
-        plain(heading, rows, look)
+/// The sections as text. The first column of each table holds names, cut so that it fits the terminal.
+pub fn text(sections: &[Section], look: Look) -> String {
+    let fitted = |section: &Section| {
+        let mut section = section.clone();
+        fit::fit(&mut section, look);
+        section
     };
-    sections.iter().map(part).collect::<Vec<_>>().join("\n\n")
+    section::text(&sections.iter().map(fitted).collect::<Vec<_>>(), look)
 }
 
 /// A name as the subject of a sentence.

@@ -2,20 +2,14 @@
 
 use std::ops::Range;
 
-use super::{called_from, fitted, percent, subject};
+use super::{called_from, percent, subject};
 use crate::blame::{By, Refusal, Served, UnusableFree};
 use crate::printable::printable;
-use crate::report::Look;
 use crate::report::section::Section;
 use crate::units::{Bytes, Grouped, Size};
 use crate::verify::{most_in, range_in_words};
 
 /// A headline, what was wasted and why, the `top` largest holders, and what would have served it.
-pub fn refusal_text(refusal: &Refusal, top: usize, look: Look) -> String {
-    fitted(&refusal_sections(refusal, top), look)
-}
-
-/// The same, part by part.
 pub fn refusal_sections(refusal: &Refusal, top: usize) -> Vec<Section> {
     let mut parts = vec![Section::words(headline(refusal)), Section::words(state(refusal))];
     if !refusal.free.is_empty() {
