@@ -78,6 +78,12 @@ impl Amount {
     }
 }
 
+/// The whole number that a text begins with, and what comes behind it.
+pub(super) fn digits(text: &str) -> Option<(u64, &str)> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    Some((text[..end].parse().ok()?, &text[end..]))
+}
+
 impl std::ops::Add for Amount {
     type Output = Self;
 

@@ -62,7 +62,7 @@ fn piece(numbers: &Numbers) -> Option<Finding> {
         "The driver of this GPU gives at most 4 GB in one piece, and {requested} were requested in \
          one. That is a limit of the driver: neither fragmentation nor a full device."
     );
-    Some(Finding { cause: Cause::Limit, is_certain: true, bytes: None, explanation })
+    Some(Finding::certain(Cause::Limit, None, explanation))
 }
 
 /// A request that no state of the device could have served.
@@ -75,12 +75,8 @@ fn larger_than_device(numbers: &Numbers) -> Option<Finding> {
         "More was needed than there is: {requested} were requested at once, and the whole GPU has \
          {total}. No setting of the allocator helps."
     );
-    Some(Finding {
-        cause: Cause::TooMuch,
-        is_certain: true,
-        bytes: numbers.allocated.map(|allocated| allocated.bytes),
-        explanation,
-    })
+    let bytes = numbers.allocated.map(|allocated| allocated.bytes);
+    Some(Finding::certain(Cause::TooMuch, bytes, explanation))
 }
 
 /// Where a message does not say what was free, and PyTorch held so little that the device cannot have been full of it.
@@ -95,8 +91,7 @@ fn hidden(numbers: &Numbers) -> Option<Finding> {
          requested. The message does not say how much of the other {rest} was free. Either other \
          processes held it, or the driver refused."
     );
-    let cause = Cause::FreeYetRefused;
-    Some(Finding { cause, is_certain: false, bytes: Some(rest.bytes), explanation })
+    Some(Finding::possible(Cause::FreeYetRefused, Some(rest.bytes), explanation))
 }
 
 fn limit(numbers: &Numbers) -> Option<Finding> {
@@ -125,8 +120,8 @@ fn nearly_reached(allowed: Amount, held: Amount) -> Option<Finding> {
          much more was requested."
     );
     let is_reached = held.bytes as f64 >= (1.0 - WORTH) * allowed.bytes as f64;
-    let (cause, bytes) = (Cause::Limit, Some(allowed.bytes));
-    is_reached.then_some(Finding { cause, is_certain: false, bytes, explanation })
+    let found = Finding::possible(Cause::Limit, Some(allowed.bytes), explanation);
+    is_reached.then_some(found)
 }
 
 fn free_yet_refused(numbers: &Numbers) -> Option<Finding> {
@@ -144,8 +139,7 @@ fn free_yet_refused(numbers: &Numbers) -> Option<Finding> {
         (Some(_), None) => " No memory fraction was set: the message would name it.",
         _ => " A memory fraction is possible, too.",
     };
-    let (cause, bytes) = (Cause::FreeYetRefused, Some(free.bytes));
-    Some(Finding { cause, is_certain: true, bytes, explanation })
+    Some(Finding::certain(Cause::FreeYetRefused, Some(free.bytes), explanation))
 }
 
 fn fragmentation(numbers: &Numbers) -> Option<Finding> {
@@ -162,8 +156,7 @@ fn fragmentation(numbers: &Numbers) -> Option<Finding> {
          how large the free blocks were.",
         100.0 * share
     );
-    let (cause, bytes) = (Cause::Fragmentation, Some(unallocated.bytes));
-    Some(Finding { cause, is_certain: false, bytes, explanation })
+    Some(Finding::possible(Cause::Fragmentation, Some(unallocated.bytes), explanation))
 }
 
 fn others(numbers: &Numbers) -> Option<Finding> {
@@ -178,8 +171,8 @@ fn others(numbers: &Numbers) -> Option<Finding> {
         // The message does not say what this process held: the rest is its context, or others.
         None => numbers.rest().map(|rest| (rest, of_rest(numbers, rest)))?,
     };
-    let (cause, bytes) = (Cause::OtherProcesses, Some(amount.bytes));
-    is_enough(amount).then_some(Finding { cause, is_certain: false, bytes, explanation })
+    let found = Finding::possible(Cause::OtherProcesses, Some(amount.bytes), explanation);
+    is_enough(amount).then_some(found)
 }
 
 fn of_named(numbers: &Numbers, others: Amount) -> String {
@@ -215,7 +208,6 @@ fn of_rest(numbers: &Numbers, rest: Amount) -> String {
 
 fn too_much(numbers: &Numbers) -> Option<Finding> {
     let (allocated, requested) = (numbers.allocated?, numbers.requested?);
-    let cause = Cause::TooMuch;
     let room = room(numbers, allocated)?;
     let bytes = Some(allocated.bytes);
     if !room.less(allocated).may_cover(requested) {
@@ -226,7 +218,7 @@ fn too_much(numbers: &Numbers) -> Option<Finding> {
              fragmentation {missing} is missing, so no allocator setting helps.",
             room.less(allocated)
         );
-        return Some(Finding { cause, is_certain: true, bytes, explanation });
+        return Some(Finding::certain(Cause::TooMuch, bytes, explanation));
     }
     let share = (allocated + requested).bytes as f64 / room.bytes.max(1) as f64;
     let spare = room.less(allocated + requested).above_doubt();
@@ -239,7 +231,8 @@ fn too_much(numbers: &Numbers) -> Option<Finding> {
          could use would be in live tensors. {gain}",
         100.0 * share.min(1.0)
     );
-    (share >= 1.0 - WORTH).then_some(Finding { cause, is_certain: false, bytes, explanation })
+    let found = Finding::possible(Cause::TooMuch, bytes, explanation);
+    (share >= 1.0 - WORTH).then_some(found)
 }
 
 /// Whether tensors filled what PyTorch could have, without the request.
@@ -263,16 +256,14 @@ fn room(numbers: &Numbers, allocated: Amount) -> Option<Amount> {
 
 fn wrong_size() -> Finding {
     let explanation = "The size is wrong: more than an exabyte was requested, as happens when a \
-                       shape overflows or is negative. No device has that much."
-        .to_owned();
-    Finding { cause: Cause::WrongSize, is_certain: true, bytes: None, explanation }
+                       shape overflows or is negative. No device has that much.";
+    Finding::certain(Cause::WrongSize, None, explanation)
 }
 
 pub(super) fn unknown() -> Finding {
     let explanation = "The text does not say what held the memory, so the cause cannot be known. \
-                       Paste the whole message, from \"out of memory\" to its end."
-        .to_owned();
-    Finding { cause: Cause::Unknown, is_certain: false, bytes: None, explanation }
+                       Paste the whole message, from \"out of memory\" to its end.";
+    Finding::possible(Cause::Unknown, None, explanation)
 }
 
 /// What the table of `memory_summary()` leaves as a cause.
@@ -280,16 +271,15 @@ pub(super) fn of_summary(summary: &MemorySummary) -> Finding {
     const NONE: &str = "No request had failed by then.";
     let rows = (summary.row("Allocated memory"), summary.row("GPU reserved memory"));
     let (Some(allocated), Some(reserved)) = rows else {
-        let known = rows
-            .0
-            .map_or(String::new(), |row| format!(" At the peak {} were in tensors.", Size(row[1])));
+        let known = |row: [u64; 4]| format!(" At the peak {} were in tensors.", Size(row[1]));
+        let known = rows.0.map_or(String::new(), known);
         let words = match summary.ooms {
             Some(0) => format!("{NONE} The table ends before it says what PyTorch held."),
             _ => "The table ends before it says what PyTorch held, so the cause cannot be known."
                 .to_owned(),
         };
         let explanation = format!("{words}{known} Paste all of torch.cuda.memory_summary().");
-        return Finding { cause: Cause::Unknown, is_certain: false, bytes: None, explanation };
+        return Finding::possible(Cause::Unknown, None, explanation);
     };
     let cached = reserved[0].saturating_sub(allocated[0]);
     let pieces = summary.row("Non-releasable memory").map_or(0, |row| row[0]);
@@ -314,6 +304,5 @@ pub(super) fn of_summary(summary: &MemorySummary) -> Finding {
             "Nearly all of it was live tensors at the peak, so this is not fragmentation.",
         ),
     };
-    let explanation = format!("{words} {peaks}");
-    Finding { cause, is_certain: false, bytes: Some(pieces), explanation }
+    Finding::possible(cause, Some(pieces), format!("{words} {peaks}"))
 }

@@ -65,6 +65,16 @@ pub struct Finding {
     pub explanation: String,
 }
 
+impl Finding {
+    fn certain(cause: Cause, bytes: Option<Bytes>, explanation: impl Into<String>) -> Self {
+        Self { cause, is_certain: true, bytes, explanation: explanation.into() }
+    }
+
+    fn possible(cause: Cause, bytes: Option<Bytes>, explanation: impl Into<String>) -> Self {
+        Self { is_certain: false, ..Self::certain(cause, bytes, explanation) }
+    }
+}
+
 /// The numbers of a message; `None` where it does not say. They are rounded as the text is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct MessageNumbers {

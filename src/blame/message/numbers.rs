@@ -20,7 +20,7 @@
 //! that a part that is missing, or a form that is not known, costs no more than that part.
 
 use super::MessageNumbers;
-use super::amount::Amount;
+use super::amount::{Amount, digits};
 use crate::units::MIB;
 
 /// The numbers of one message.
@@ -202,10 +202,8 @@ fn before(message: &str, words: &str) -> Option<Amount> {
 }
 
 fn behind_number(message: &str, words: &[&str]) -> Option<u32> {
-    words.iter().find_map(|words| {
-        let rest = &message[message.find(words)? + words.len()..];
-        rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())].parse().ok()
-    })
+    let number = |words: &&str| digits(message.split_once(words)?.1)?.0.try_into().ok();
+    words.iter().find_map(number)
 }
 
 /// The word before "out of memory", which names the backend.

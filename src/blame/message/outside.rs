@@ -61,8 +61,7 @@ pub(super) fn find(text: &str) -> Option<(usize, Finding)> {
     let mut found = WORDS.iter().filter_map(|(words, cause, explanation)| {
         let at = places_of(text, words).next()?;
         let bytes = host_bytes(&joined(&text[at..])).filter(|_| *cause == Cause::HostMemory);
-        let explanation = (*explanation).to_owned();
-        Some((at, Finding { cause: *cause, is_certain: true, bytes, explanation }))
+        Some((at, Finding::certain(*cause, bytes, *explanation)))
     });
     found.next()
 }

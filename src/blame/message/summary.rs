@@ -7,20 +7,17 @@
 //!   |       from large pool |      0 KiB | ...
 //! ```
 
-use super::amount::Amount;
+use super::amount::{Amount, digits};
 use super::{MemorySummary, SummaryRow};
 
 /// The table, if the text has one, and the GPU that it is of.
 pub(super) fn summary(text: &str) -> Option<(MemorySummary, Option<u32>)> {
     let (_, table) = text.split_once("memory summary, device ID")?;
-    let number = |words: &str| {
-        let rest = table.split_once(words)?.1.trim_start();
-        rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())].parse::<u64>().ok()
-    };
-    let id: String = table.trim_start().chars().take_while(char::is_ascii_digit).collect();
+    let number = |words: &str| Some(digits(table.split_once(words)?.1.trim_start())?.0);
+    let id = digits(table.trim_start()).and_then(|(id, _)| id.try_into().ok());
     let (ooms, retries) = (number("OOMs:"), number("retries:"));
     let rows = table.lines().filter_map(row).collect();
-    Some((MemorySummary { ooms, retries, rows }, id.parse().ok()))
+    Some((MemorySummary { ooms, retries, rows }, id))
 }
 
 fn row(line: &str) -> Option<SummaryRow> {

@@ -1,6 +1,7 @@
 //! The call stack above a message: Python's own, or IPython's, with or without what a log writes before each line.
 
 use super::SourceLine;
+use super::amount::digits;
 use crate::blame::files::{in_package, is_of_user};
 use crate::trace::Frame;
 use crate::trace::text::{process_of, without_prefix};
@@ -110,11 +111,6 @@ fn marked(line: &str) -> Option<(u64, &str)> {
 fn made(file: &str, line: u64, function: &str) -> Frame {
     let shown = |text: &str| text.trim().replace(char::is_control, "?").into();
     Frame { file: shown(file), line, function: shown(function) }
-}
-
-fn digits(text: &str) -> Option<(u64, &str)> {
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    Some((text[..end].parse().ok()?, &text[end..]))
 }
 
 #[cfg(test)]
