@@ -43,7 +43,7 @@ pub(crate) struct Args {
 }
 
 /// What every command understands.
-#[derive(Debug, Parser)]
+#[derive(Debug, Clone, Copy, Parser)]
 #[command(next_help_heading = "Common")]
 pub(crate) struct CommonArgs {
     /// Write the results to standard output as JSON, in place of tables
@@ -90,27 +90,6 @@ pub(crate) enum Color {
     Always,
     /// Never
     Never,
-}
-
-impl Args {
-    /// For `--json`: what a command exports as JSON goes to standard output. The other commands see to it themselves.
-    pub(crate) fn settle_json(&mut self) {
-        let exports = match &mut self.command {
-            Command::Compare(args) => &mut args.output.export_json,
-            Command::Plan(args) => &mut args.output.export_json,
-            Command::Sweep(args) => &mut args.output.export_json,
-            Command::Tune(args) => &mut args.export_json,
-            Command::Inspect(args) => &mut args.export_json,
-            Command::Blame(args) => &mut args.output.export_json,
-            Command::Diff(args) => &mut args.export_json,
-            Command::Verify(args) => &mut args.export_json,
-            _ => return,
-        };
-        let stdout = PathBuf::from("-");
-        if self.common.json && !exports.contains(&stdout) {
-            exports.push(stdout);
-        }
-    }
 }
 
 /// What to do.

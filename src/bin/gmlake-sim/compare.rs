@@ -105,7 +105,8 @@ fn notes_of(comparison: &Comparison) -> impl Iterator<Item = (&str, &str)> {
 
 fn exports(args: &OutputArgs) -> anyhow::Result<Exports<'static, [Comparison]>> {
     let mut exports = Exports::new();
-    exports.add(&args.export_json, |all, out| report::write_comparisons("compare", all, out))?;
+    exports
+        .add_json(&args.export_json, |all, out| report::write_comparisons("compare", all, out))?;
     exports.add(&args.export_csv, report::write_csv)?;
     exports.add(&args.export_markdown, report::write_markdown)?;
     exports.add_pictures(&args.export_plot, write_plot)?;

@@ -4,7 +4,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::slice;
 
-use gmlake::report::{Export, ExportError, ImageFormat, Look, ReportError, write_answer};
+use gmlake::report::{
+    Export, ExportError, ImageFormat, Look, ReportError, is_stdout, write_answer,
+};
 use serde::Serialize;
 
 use crate::terminal;
@@ -19,7 +21,7 @@ impl<'a, T: Serialize + ?Sized + 'a> Exports<'a, T> {
     /// Files that get what was found as the JSON of a command.
     pub(crate) fn json(command: &'static str, paths: &[PathBuf]) -> Result<Self, ExportError> {
         let mut exports = Self::new();
-        exports.add(paths, move |found, out| write_answer(command, found, out))?;
+        exports.add_json(paths, move |found, out| write_answer(command, found, out))?;
         Ok(exports)
     }
 }
@@ -39,6 +41,17 @@ impl<'a, T: ?Sized + 'a> Exports<'a, T> {
             self.0.push((Export::open(path)?, Box::new(form)));
         }
         Ok(())
+    }
+
+    /// The same for JSON, which `--json` sends to standard output.
+    pub(crate) fn add_json(
+        &mut self,
+        paths: &[PathBuf],
+        form: impl Fn(&T, &mut dyn Write) -> Result<(), ReportError> + Copy + 'a,
+    ) -> Result<(), ExportError> {
+        self.add(paths, form)?;
+        let is_extra = terminal::wants_json() && !paths.iter().any(|path| is_stdout(path));
+        if is_extra { self.add(&["-".into()], form) } else { Ok(()) }
     }
 
     /// The same for pictures, of the kind that the file's name says.

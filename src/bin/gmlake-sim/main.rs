@@ -151,10 +151,9 @@ fn printed(result: io::Result<()>, code: ExitCode) -> ExitCode {
 
 fn run(matches: &mut ArgMatches) -> anyhow::Result<Answer> {
     overwrite::refuse(matches)?;
-    let mut args = Args::from_arg_matches_mut(matches)?;
-    args.settle_json();
+    let args = Args::from_arg_matches_mut(matches)?;
     let json = args.common.json;
-    terminal::set_manner(args.common.color, args.common.quiet);
+    terminal::set_manner(args.common);
     match &args.command {
         Command::Demo(args) => demo::main(args, json),
         Command::Compare(args) => compare::main(args),

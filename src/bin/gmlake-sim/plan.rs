@@ -58,7 +58,7 @@ struct Found {
 
 fn exports(args: &DataArgs) -> anyhow::Result<Exports<'static, Found>> {
     let mut exports = Exports::new();
-    exports.add(&args.export_json, |found: &Found, out| {
+    exports.add_json(&args.export_json, |found: &Found, out| {
         report::write_json(&found.plans, found.series.as_ref(), out)
     })?;
     exports.add(&args.export_csv, |found, out| report::write_csv(&found.plans, out))?;

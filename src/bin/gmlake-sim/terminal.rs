@@ -9,26 +9,31 @@ use gmlake::report::{Look, ReportError, stdout, wrapped, write_answer};
 use gmlake::sim::Opened;
 use serde::Serialize;
 
-use crate::args::Color;
+use crate::args::{Color, CommonArgs};
 use crate::{Answer, bar, topics};
 
-/// Whether there are colours, and whether there are warnings and progress: as typed, for the whole program.
-static MANNER: OnceLock<(Color, bool)> = OnceLock::new();
+/// Whether there are colours, warnings, progress and JSON: as typed, for the whole program.
+static MANNER: OnceLock<CommonArgs> = OnceLock::new();
 
 /// Keeps to what was typed from now on.
-pub(crate) fn set_manner(color: Color, is_quiet: bool) {
-    let _ = MANNER.set((color, is_quiet));
+pub(crate) fn set_manner(typed: CommonArgs) {
+    let _ = MANNER.set(typed);
 }
 
 /// Whether warnings and progress are off.
 pub(crate) fn is_quiet() -> bool {
-    MANNER.get().is_some_and(|&(_, is_quiet)| is_quiet)
+    MANNER.get().is_some_and(|typed| typed.quiet)
+}
+
+/// Whether JSON is printed in place of tables.
+pub(crate) fn wants_json() -> bool {
+    MANNER.get().is_some_and(|typed| typed.json)
 }
 
 /// How tables look on standard output.
 pub(crate) fn look() -> Look {
     let no_colour = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let has_colour = match MANNER.get().map_or(Color::Auto, |&(color, _)| color) {
+    let has_colour = match MANNER.get().map_or(Color::Auto, |typed| typed.color) {
         Color::Auto => io::stdout().is_terminal() && !no_colour,
         Color::Always => true,
         Color::Never => false,

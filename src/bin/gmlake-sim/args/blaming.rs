@@ -45,12 +45,8 @@ pub(crate) struct BlameArgs {
     #[arg(long, value_name = "NAME", help_heading = "Moment", hide_short_help = true)]
     pub(crate) allocator: Option<String>,
     /// Set an option of the allocator, such as gmlake.fragment_limit=2MiB; may be repeated
-    #[arg(
-        long,
-        value_name = "ALLOCATOR.OPTION=VALUE",
-        help_heading = "Moment",
-        hide_short_help = true
-    )]
+    #[arg(long, value_name = "ALLOCATOR.OPTION=VALUE", help_heading = "Moment")]
+    #[arg(hide_short_help = true)]
     pub(crate) set: Vec<String>,
     /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: the recording's]
     #[arg(long, value_name = "SETTINGS", help_heading = "Moment", hide_short_help = true)]

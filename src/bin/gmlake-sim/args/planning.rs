@@ -88,12 +88,8 @@ pub(crate) struct FitsArgs {
     #[arg(long, value_name = "NAME", default_value = "caching", help_heading = "Allocators")]
     pub(crate) allocator: String,
     /// Set an option of the allocator, such as gmlake.fragment_limit=128MiB; may be repeated
-    #[arg(
-        long,
-        value_name = "ALLOCATOR.OPTION=VALUE",
-        help_heading = "Allocators",
-        hide_short_help = true
-    )]
+    #[arg(long, value_name = "ALLOCATOR.OPTION=VALUE", help_heading = "Allocators")]
+    #[arg(hide_short_help = true)]
     pub(crate) set: Vec<String>,
     /// PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF [default: the recording's]
     #[arg(long, value_name = "SETTINGS", help_heading = "Allocators", hide_short_help = true)]

@@ -103,14 +103,8 @@ pub(crate) struct TuneArgs {
     #[arg(long, value_name = "PROFILE", default_value = "h200", help_heading = "Device")]
     pub(crate) profile: String,
     /// Share of memory that an option must save to be worth setting
-    #[arg(
-        long,
-        value_name = "SHARE",
-        value_parser = worth,
-        default_value_t = 0.03,
-        help_heading = "Search",
-        hide_short_help = true
-    )]
+    #[arg(long, value_name = "SHARE", value_parser = worth, default_value_t = 0.03)]
+    #[arg(help_heading = "Search", hide_short_help = true)]
     pub(crate) worth: f64,
     /// Threads to use, at most 256 [default: one for each core]
     #[arg(long, value_name = "N", value_parser = threads)]
