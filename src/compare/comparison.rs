@@ -88,10 +88,9 @@ impl Comparison {
 
     /// One line: the file, how much of it was replayed, and on what device.
     pub fn about(&self) -> String {
-        let events = self.runs.iter().map(|run| run.events).max().unwrap_or(0);
         let mut text = format!("{}, device {}: ", self.file, self.device);
         text += &match self.has_history() {
-            true => Count(events, "event").to_string(),
+            true => Count(self.events(), "event").to_string(),
             false => "one moment".to_owned(),
         };
         match self.steps().len() {
@@ -112,6 +111,22 @@ impl Comparison {
     pub fn rows(&self) -> impl Iterator<Item = Row<'_>> {
         let reference = self.reference();
         self.runs.iter().map(move |run| Row { run, reference })
+    }
+
+    /// Events of the run that has most.
+    pub fn events(&self) -> u64 {
+        self.runs.iter().map(|run| run.events).max().unwrap_or(0)
+    }
+
+    /// Whose prices the driver's time is counted by.
+    pub fn profile(&self) -> Option<&str> {
+        self.runs.iter().find_map(|run| Some(&*run.prices.as_ref()?.profile))
+    }
+
+    /// The run that shows what was in use: the first that served everything, as it is nearly the same in all of those.
+    pub fn in_use(&self) -> Option<&RunSummary> {
+        let served = |run: &&RunSummary| run.oom_count == 0 && !run.timeline.buckets.is_empty();
+        self.runs.iter().find(served).or_else(|| self.runs.first())
     }
 
     /// The training steps, as the first simulated run shows them.

@@ -224,36 +224,32 @@ fn first_failure(opened: &Opened) -> Option<Failure> {
 /// The settings that differ from PyTorch's defaults, by their names in `PYTORCH_CUDA_ALLOC_CONF`.
 fn settings(conf: &AllocConf) -> Vec<(String, String)> {
     let default = AllocConf::default();
-    let mut rows = Vec::new();
-    let mut add = |differs: bool, name: &str, value: String| {
-        if differs {
-            rows.push((name.to_owned(), value));
-        }
-    };
     let size = |bytes: Bytes| Unit::Bytes.show(bytes as f64);
-    add(conf.expandable_segments, "expandable_segments", "True".to_owned());
-    if let Some(limit) = conf.max_split_size {
-        add(true, "max_split_size", size(limit));
-    }
-    let rounding = conf.max_non_split_rounding;
-    add(rounding != default.max_non_split_rounding, "max_non_split_rounding", size(rounding));
-    let segment = conf.large_segment_size;
-    add(segment != default.large_segment_size, "large_segment_size", size(segment));
+    let (rounding, segment) = (conf.max_non_split_rounding, conf.large_segment_size);
     let threshold = conf.garbage_collection_threshold;
-    add(threshold > 0.0, "garbage_collection_threshold", threshold.to_string());
     let divisions = conf.roundup_power2_divisions;
-    add(divisions.iter().any(|&d| d > 1), "roundup_power2_divisions", format!("{divisions:?}"));
-    if let Some(fraction) = conf.memory_fraction {
-        add(true, "per_process_memory_fraction", fraction.to_string());
-    }
-    add(conf.throw_on_oom, "throw_on_cudamalloc_oom", "True".to_owned());
-    if let Some(reserve) = conf.expandable_reserve {
-        add(true, "expandable_segments_reserve", reserve.to_string());
-    }
-    for name in &conf.without_effect {
-        add(true, name, "(changes nothing here)".to_owned());
-    }
-    rows
+    let yes = |is_on: bool| is_on.then(|| "True".to_owned());
+    let rows = [
+        ("expandable_segments", yes(conf.expandable_segments)),
+        ("max_split_size", conf.max_split_size.map(size)),
+        (
+            "max_non_split_rounding",
+            (rounding != default.max_non_split_rounding).then(|| size(rounding)),
+        ),
+        ("large_segment_size", (segment != default.large_segment_size).then(|| size(segment))),
+        ("garbage_collection_threshold", (threshold > 0.0).then(|| threshold.to_string())),
+        (
+            "roundup_power2_divisions",
+            divisions.iter().any(|&d| d > 1).then(|| format!("{divisions:?}")),
+        ),
+        ("per_process_memory_fraction", conf.memory_fraction.map(|share| share.to_string())),
+        ("throw_on_cudamalloc_oom", yes(conf.throw_on_oom)),
+        ("expandable_segments_reserve", conf.expandable_reserve.map(|bytes| bytes.to_string())),
+    ];
+    let others = conf.without_effect.iter().map(|name| (&**name, "(changes nothing here)"));
+    let others = others.map(|(name, value)| (name, Some(value.to_owned())));
+    let named = |(name, value): (&str, Option<String>)| Some((name.to_owned(), value?));
+    rows.into_iter().chain(others).filter_map(named).collect()
 }
 
 fn entry_counts(records: &Records) -> Vec<EntryCount> {
@@ -269,41 +265,34 @@ fn entry_counts(records: &Records) -> Vec<EntryCount> {
 }
 
 fn size_classes(trace: &Trace) -> Vec<SizeClass> {
-    let mut classes = [(0, 0); 64];
-    for event in trace.events.iter().filter(|event| event.kind == EventKind::Malloc) {
-        let class = &mut classes[event.size.max(1).ilog2() as usize];
-        *class = (class.0 + 1, class.1 + event.size);
-    }
-    let named = |(power, (requests, bytes)): (usize, (u64, Bytes))| SizeClass {
-        from_bytes: 1 << power,
-        requests,
-        bytes,
-    };
-    let used = |class: &SizeClass| class.requests > 0;
-    classes.into_iter().enumerate().map(named).filter(used).collect()
+    let power = |event: &Event| event.size.max(1).ilog2() as usize;
+    let class =
+        |(power, requests, bytes)| SizeClass { from_bytes: 1_u64 << power, requests, bytes };
+    requests_by(trace, power).map(class).collect()
 }
 
-/// Requests and bytes by a small number of each event, in ascending order of that number.
 fn shares(
     trace: &Trace,
     key: impl Fn(&Event) -> usize,
     name: impl Fn(usize) -> String,
 ) -> Vec<Share> {
-    let mut shares: Vec<(u64, Bytes)> = Vec::new();
+    let share = |(key, requests, bytes)| Share { name: name(key), requests, bytes };
+    requests_by(trace, key).map(share).collect()
+}
+
+/// Requests and bytes by a small number of each event, in ascending order of that number.
+fn requests_by(
+    trace: &Trace,
+    key: impl Fn(&Event) -> usize,
+) -> impl Iterator<Item = (usize, u64, Bytes)> {
+    let mut sums: Vec<(u64, Bytes)> = Vec::new();
     for event in trace.events.iter().filter(|event| event.kind == EventKind::Malloc) {
         let key = key(event);
-        if shares.len() <= key {
-            shares.resize(key + 1, (0, 0));
-        }
-        shares[key] = (shares[key].0 + 1, shares[key].1 + event.size);
+        sums.resize(sums.len().max(key + 1), (0, 0));
+        sums[key] = (sums[key].0 + 1, sums[key].1 + event.size);
     }
-    let named = |(key, (requests, bytes)): (usize, (u64, Bytes))| Share {
-        name: name(key),
-        requests,
-        bytes,
-    };
-    let used = |share: &Share| share.requests > 0;
-    shares.into_iter().enumerate().map(named).filter(used).collect()
+    let sums = sums.into_iter().enumerate().map(|(key, (requests, bytes))| (key, requests, bytes));
+    sums.filter(|&(_, requests, _)| requests > 0)
 }
 
 fn pool_name(records: &Records, pool: PoolId) -> String {

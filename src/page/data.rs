@@ -15,31 +15,23 @@ use crate::units::{Bytes, Grouped, Nanos, Size};
 /// Everything that the charts of one file show. The axis is in microseconds if `has_times`, else in events.
 pub(super) fn file(comparison: &Comparison, lives: Option<Lives>) -> Value {
     let has_times = comparison.span_us > 0;
-    let events = comparison.runs.iter().map(|run| run.events).max().unwrap_or(0);
     let place = |moment: &Moment| if has_times { moment.time_us } else { moment.event };
     let steps: Vec<u64> = comparison.step_starts.iter().map(place).collect();
+    let empty = Timeline::default();
+    let in_use = comparison.in_use().map_or(&empty, |run| &run.timeline);
     let runs = comparison.runs.iter().enumerate();
     let runs = runs.map(|(place, one)| run(one, comparison.peaks.get(&place), has_times));
     json!({
         "title": comparison.title(),
         "has_times": has_times,
-        "end": if has_times { comparison.span_us } else { events },
+        "end": if has_times { comparison.span_us } else { comparison.events() },
         "steps": steps,
         "device_memory": comparison.device_memory,
-        "active": active(comparison),
+        "active": series(in_use, |range| (range.low.active, range.high.active)),
         "runs": runs.collect::<Vec<_>>(),
         "lives": lives,
         "card": comparison.card,
     })
-}
-
-/// What was in use, from the first run that served everything: it is nearly the same in all of those.
-fn active(comparison: &Comparison) -> Value {
-    let runs = &comparison.runs;
-    let served = runs.iter().find(|run| run.oom_count == 0 && !run.timeline.buckets.is_empty());
-    let empty = Timeline::default();
-    let timeline = served.or_else(|| runs.first()).map_or(&empty, |run| &run.timeline);
-    series(timeline, |range| (range.low.active, range.high.active))
 }
 
 /// A timeline: `count` buckets of `width`, of an axis that ends at `end`.

@@ -210,8 +210,7 @@ fn refusal(comparison: &Comparison) -> String {
 
 /// Whose prices the times are predicted by.
 fn prices(comparison: &Comparison) -> String {
-    let mut prices = comparison.runs.iter().filter_map(|run| run.prices.as_ref());
-    prices.next().map_or(String::new(), |p| format!(", with prices of {}", escape(&p.profile)))
+    comparison.profile().map_or(String::new(), |name| format!(", with prices of {}", escape(name)))
 }
 
 /// What was lost at the peak, and to whom it is due.

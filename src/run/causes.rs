@@ -15,17 +15,6 @@
 //!                6. large enough all the same ─────────────────┴─▶ same stream
 //! ```
 //!
-//! - **Rounding**: a block that is in use (or waits for a stream) is larger than what was asked for.
-//! - **Wrong pool**: a private pool (CUDA graphs, `MemPool`), or another one than that of the request; also the pool
-//!   for large requests, if the request was a small one.
-//! - **Small pool**: memory that serves only requests up to 1 MiB.
-//! - **Other stream**: right pool, but cached for another stream. Its work could still use the memory.
-//! - **Split remainder**: a hole. Other parts of its segment are in use, so that it cannot go back to the device; the
-//!   rest of a segment that the request itself was just cut from is one, too.
-//! - **Too small**: a whole segment, free, cached on the right stream in the right pool, smaller than the block that
-//!   the request took. Emptying the cache would give it back.
-//! - **Same stream**: a whole segment, free, and large enough. The allocator left it aside by its own rules.
-//!
 //! An idle stitched range ([`BlockUse::Alias`]) owns no memory and has no part in this. Since the blocks that are no
 //! alias add up to [`Usage::reserved`](crate::allocator::Usage::reserved), the causes add up to reserved minus
 //! requested, to the byte.
@@ -40,19 +29,21 @@ use crate::units::Bytes;
 /// Why a byte is reserved that was not asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
-    /// Its block is in use, and larger than what was asked for.
+    /// Its block is in use (or waits for a stream), and larger than what was asked for.
     Rounding,
-    /// Free, in a segment of which other parts are in use.
+    /// Free, in a segment of which other parts are in use, so that it cannot go back to the device; the rest of a segment
+    /// that the request itself was just cut from is one, too.
     Remainder,
-    /// A free segment, too small for the request.
+    /// A free segment, smaller than the block that the request took. Emptying the cache would give it back.
     TooSmall,
-    /// A free segment that was large enough.
+    /// A free segment that was large enough. The allocator left it aside by its own rules.
     SameStream,
-    /// Free, on another stream.
+    /// Free, on another stream, whose work could still use it.
     OtherStream,
-    /// Free, in a pool for small requests only.
+    /// Free, in a pool for small requests only, up to 1 MiB.
     SmallPool,
-    /// Free, in a pool that the request could not use.
+    /// Free, in a pool that the request could not use: a private one (CUDA graphs, `MemPool`), or that for large requests,
+    /// if the request was a small one.
     WrongPool,
 }
 

@@ -73,8 +73,7 @@ impl Picture for Latency<'_> {
 
 /// What the chart shows.
 fn subtitle(comparison: &Comparison) -> String {
-    let mut prices = comparison.runs.iter().filter_map(|run| run.prices.as_ref());
-    let profile = prices.next().map_or(String::new(), |p| format!(" with prices of {}", p.profile));
+    let profile = comparison.profile().map_or(String::new(), |p| format!(" with prices of {p}"));
     let what = format!("Predicted time in driver calls, each training step by itself{profile}");
     limited(comparison, &what)
 }

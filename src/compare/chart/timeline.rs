@@ -33,8 +33,8 @@ struct Axis<'a> {
 impl<'a> Axis<'a> {
     fn new(comparison: &'a Comparison) -> Self {
         let has_times = comparison.span_us > 0;
-        let events = comparison.runs.iter().map(|run| run.events).max().unwrap_or(1);
-        let end = if has_times { comparison.span_us as f64 / 1e6 } else { events.max(1) as f64 };
+        let (seconds, events) = (comparison.span_us as f64 / 1e6, comparison.events().max(1));
+        let end = if has_times { seconds } else { events as f64 };
         Self { comparison, has_times, end }
     }
 
@@ -200,11 +200,9 @@ fn steps<DB: DrawingBackend>(
     Ok(())
 }
 
-/// The most that was in use, from the first run that has a timeline: it is nearly the same for all.
+/// The most that was in use.
 fn active_area<DB: DrawingBackend>(chart: &mut Chart<'_, DB>, axis: &Axis<'_>) -> Result<()> {
-    let with_timeline = |run: &&RunSummary| !run.timeline.buckets.is_empty() && run.oom_count == 0;
-    let runs = &axis.comparison.runs;
-    let Some(run) = runs.iter().find(with_timeline).or_else(|| runs.first()) else { return Ok(()) };
+    let Some(run) = axis.comparison.in_use() else { return Ok(()) };
     let points = staircase(&run.timeline, axis, |bucket| (bucket.high.active, bucket.high.active));
     chart.draw_series(AreaSeries::new(points, 0.0, style::ACTIVE)).map_err(failed)?;
     Ok(())

@@ -37,8 +37,8 @@ pub fn comparison(comparison: &Comparison, has_details: bool, look: Look) -> Str
 /// One line: the file, how much of it was replayed, on what device, and whose prices the driver's time is counted by.
 pub fn headline(comparison: &Comparison) -> String {
     let mut text = comparison.about();
-    if let Some(prices) = comparison.runs.iter().find_map(|run| run.prices.as_ref()) {
-        text += &format!("; driver time by profile {}", prices.profile);
+    if let Some(profile) = comparison.profile() {
+        text += &format!("; driver time by profile {profile}");
     }
     text
 }
