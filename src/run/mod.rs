@@ -8,15 +8,13 @@
 //! ```
 
 mod causes;
-mod moment;
 mod peak;
 mod prices;
 mod summary;
 mod timeline;
 
 pub use causes::{Cause, Causes, Growth};
-pub use moment::Moment;
-pub use peak::{Peak, PeakBlock};
+pub use peak::{Moment, Peak, PeakBlock};
 pub use prices::{CallNanos, Prices};
 pub(crate) use summary::label;
 pub use summary::{RECORDED, RunSummary, StepSummary, converged_after, utilization};

@@ -1,8 +1,26 @@
-//! The peak: what an allocator held at the moment at which it held most.
+//! The peak: what an allocator held at the moment at which it held most. A moment is a place in a trace, by event and by
+//! time.
 
 use super::causes::{Causes, Growth};
-use super::moment::Moment;
 use crate::allocator::{BlockView, Usage};
+use crate::trace::Trace;
+
+/// A place in a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// Index of the event.
+    pub event: u64,
+    /// Microseconds since the first event.
+    pub time_us: u64,
+}
+
+impl Moment {
+    /// The moment of event number `event`.
+    pub fn of(trace: &Trace, event: usize) -> Self {
+        let time_us = trace.times_us.get(event).copied().unwrap_or(trace.span_us());
+        Self { event: event as u64, time_us }
+    }
+}
 
 /// A block at the peak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
