@@ -16,6 +16,8 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use gmlake::alloc_conf::TorchVersion;
+use gmlake::device::AddressPolicy;
+use gmlake::drive::OnOom;
 use gmlake::sim::{DEFAULT_GPU_LAG, Memory};
 use gmlake::trace::LoadOptions;
 use gmlake::units::{Bytes, MOST_COUNT, parse_whole};
@@ -29,7 +31,7 @@ pub(crate) use planning::{CardArgs, DataArgs, FitsArgs, JobArgs, PlanArgs};
 pub(crate) use recordings::{ExportArgs, ExportFormat, InspectArgs, VerifyArgs};
 pub(crate) use sweeping::{SweepArgs, SweepOutputArgs, TuneArgs};
 pub(crate) use values::capacity;
-use values::{MOST_DEVICE, bytes, memory, share, threads, worth};
+use values::{MOST_DEVICE, Named, bytes, memory, named, share, threads, worth};
 
 /// How much GPU memory a recorded PyTorch job needs, how much it wastes, and what another allocator would need
 #[derive(Debug, Parser)]
@@ -255,10 +257,11 @@ pub(crate) struct DeviceArgs {
     pub(crate) memory_fraction: Option<f64>,
     /// Addresses that the device returns; they decide between equal blocks [default: as recorded for the
     /// recorded allocator, driver for others]
-    #[arg(long, value_name = "ORDER", hide_short_help = true)]
-    pub(crate) addresses: Option<Addresses>,
+    #[arg(long, value_name = "ORDER", value_parser = named(&ADDRESSES), hide_short_help = true)]
+    pub(crate) addresses: Option<AddressPolicy>,
     /// What the job does when memory runs out: continue without it, or end
-    #[arg(long, value_name = "WHAT", default_value = "skip", hide_short_help = true)]
+    #[arg(long, value_name = "WHAT", value_parser = named(&ON_OOM), default_value = "skip")]
+    #[arg(hide_short_help = true)]
     pub(crate) on_oom: OnOom,
     /// Events that the GPU lags behind the program, for allocators that let streams wait for each other
     #[arg(long, value_name = "EVENTS", default_value_t = DEFAULT_GPU_LAG, hide_short_help = true)]
@@ -318,24 +321,15 @@ pub(crate) struct OutputArgs {
 }
 
 /// How the simulated device chooses addresses.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum Addresses {
-    /// As the CUDA driver does, measured on an H200
-    Driver,
-    /// Each higher than the one before
-    Ascending,
-    /// Each lower than the one before
-    Descending,
-}
+static ADDRESSES: [Named<AddressPolicy>; 3] = [
+    ("driver", "As the CUDA driver does, measured on an H200", AddressPolicy::Driver),
+    ("ascending", "Each higher than the one before", AddressPolicy::Ascending),
+    ("descending", "Each lower than the one before", AddressPolicy::Descending),
+];
 
 /// What the job does when it gets no memory.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum OnOom {
-    /// Continue without it
-    Skip,
-    /// End there
-    Stop,
-}
+static ON_OOM: [Named<OnOom>; 2] =
+    [("skip", "Continue without it", OnOom::Skip), ("stop", "End there", OnOom::Stop)];
 
 #[cfg(test)]
 mod tests {

@@ -35,7 +35,7 @@ pub(crate) fn main(args: &BenchArgs, json: bool) -> anyhow::Result<Answer> {
     let allocators = chosen(args, &args.allocators, &args.option)?;
     let mut set = Set::open(args.set.as_deref().unwrap_or("small"), args.folder.as_deref())?;
     if let Some(part) = args.part {
-        set = set.only(part.into())?;
+        set = set.only(part)?;
     }
     let found = run(args, &set, &allocators, &args.profile)?;
     show(args, &found, json)?;

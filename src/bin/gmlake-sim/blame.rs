@@ -17,11 +17,10 @@ use serde::Serialize;
 use crate::args::{BlameArgs, NameArgs};
 use crate::export::Exports;
 use crate::message::{self, Found};
-use crate::typed::{check_stdin, simulated, warn_of_gaps};
+use crate::typed::{simulated, warn_of_gaps};
 use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &BlameArgs) -> Result<Answer> {
-    check_stdin(&args.input.files)?;
     let is_job = args.job.job || args.input.files.iter().any(|file| is_many(file));
     match (args.fragmentation, args.growth, args.at) {
         (true, _, _) => each(args, |opened| {

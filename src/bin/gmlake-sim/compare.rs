@@ -14,7 +14,7 @@ use gmlake::sim::job::{is_many, jobs};
 
 use crate::args::{CardArgs, CompareArgs, OutputArgs};
 use crate::export::Exports;
-use crate::typed::{check_stdin, choices, warn_of_gaps};
+use crate::typed::{choices, warn_of_gaps};
 use crate::{Answer, message, pinned, plan, terminal, work};
 
 /// In place of names of cards: all, until one does.
@@ -30,7 +30,6 @@ pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<Answer> {
     choices.cards = cards(args)?;
     choices.every_device = args.every_device;
     let exports = exports(&args.output)?;
-    check_stdin(&args.input.files)?;
     if args.job.job || args.input.files.iter().any(|file| is_many(file)) {
         anyhow::ensure!(!args.every_device, "--every-device: name the files one by one");
         return main_of_jobs(args, &choices, exports);

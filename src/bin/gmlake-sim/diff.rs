@@ -10,12 +10,10 @@ use gmlake::sim::open;
 use crate::args::DiffArgs;
 use crate::blame::by;
 use crate::export::Exports;
-use crate::typed::check_stdin;
 use crate::{Answer, terminal, work};
 use gmlake::trace::LoadOptions;
 
 pub(crate) fn main(args: &DiffArgs) -> Result<Answer> {
-    check_stdin(&[args.before.clone(), args.after.clone()])?;
     let exports = Exports::json("diff", &args.export_json)?;
     let [first, second] = snapshots(&args.snapshot)?;
     let max_bytes = args.limit.max_input;

@@ -8,11 +8,10 @@ use gmlake::sim::job::{Job, jobs};
 
 use crate::args::{AllocatorArgs, FitsArgs};
 use crate::plan::{self, catalogue};
-use crate::typed::{check_stdin, choices_of_any_device, warn_of_gaps};
+use crate::typed::{choices_of_any_device, warn_of_gaps};
 use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &FitsArgs, json: bool) -> anyhow::Result<Answer> {
-    check_stdin(&args.input.files)?;
     let allocators = AllocatorArgs {
         allocators: vec![args.allocator.clone()],
         plugin: Vec::new(),

@@ -6,12 +6,10 @@ use gmlake::sim::open_all;
 
 use crate::args::InspectArgs;
 use crate::export::Exports;
-use crate::typed::check_stdin;
 use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &InspectArgs) -> Result<Answer> {
     let exports = Exports::json("inspect", &args.export_json)?;
-    check_stdin(&args.input.files)?;
     let options = args.input.open(true);
     let bar = work::files(&args.input.files);
     let (found, mut answer) = terminal::usable(args.input.files.iter().map(|file| {

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use anyhow::bail;
 use clap::ArgMatches;
 use gmlake::bench::Set;
 use gmlake::fleet;
@@ -15,7 +16,7 @@ use crate::args;
 /// Options whose files are read.
 const READ: [&str; 6] = ["catalogue", "check", "folder", "manifest", "plugin", "results"];
 
-/// Refuses a command line whose output would take the place of its input.
+/// Refuses a command line whose output would take the place of its input, or that reads standard input twice.
 pub(crate) fn refuse(matches: &ArgMatches) -> anyhow::Result<()> {
     let program = args::command();
     let (mut name, mut matches, mut command) = ("", matches, Some(&program));
@@ -35,6 +36,10 @@ pub(crate) fn refuse(matches: &ArgMatches) -> anyhow::Result<()> {
         let Ok(Some(paths)) = matches.try_get_many::<PathBuf>(id.as_str()) else { continue };
         let is_read = positional.contains(&id.as_str()) || READ.contains(&id.as_str());
         if is_read { &mut read } else { &mut written }.extend(paths.cloned());
+    }
+    // A fleet is never read from there, and says so.
+    if name != "fleet" && read.iter().filter(|path| is_stdout(path)).count() > 1 {
+        bail!("standard input ('-') can be read only once");
     }
     read.extend(named(name, matches));
     let read: Vec<PathBuf> = read.into_iter().flat_map(files).collect();

@@ -11,7 +11,7 @@ use gmlake::report::Export;
 use gmlake::sim::{Choices, open};
 
 use crate::args::{AllocatorArgs, DeviceArgs, InputArgs, ReportArgs};
-use crate::typed::{self, check_stdin};
+use crate::typed;
 use crate::{Answer, compare, terminal};
 use gmlake::trace::LoadOptions;
 
@@ -27,7 +27,6 @@ pub(crate) fn main(args: &ReportArgs, json: bool) -> anyhow::Result<Answer> {
     ensure!(is_pair || !args.diff, "--diff compares two files: before and after");
     let export = Export::open(&args.out)?;
     let is_stdout = export.is_stdout();
-    check_stdin(&args.input.files)?;
     let (comparisons, is_complete) = compare::run(&args.input.files, args.jobs, &choices)?;
     if comparisons.is_empty() {
         return Ok(Answer::Incomplete);

@@ -7,7 +7,6 @@ use gmlake::pinned::{PinnedRecording, comparisons, tunings, verifications};
 
 use crate::args::{CompareArgs, InputArgs, TuneArgs, VerifyArgs};
 use crate::export::Exports;
-use crate::typed::check_stdin;
 use crate::{Answer, terminal};
 
 /// `gmlake-sim compare --host`
@@ -47,7 +46,6 @@ fn each<T>(
     input: &InputArgs,
     find: impl Fn(&PinnedRecording) -> Result<T>,
 ) -> Result<(Vec<T>, Answer)> {
-    check_stdin(&input.files)?;
     let options = input.open(false);
     let open = |file: &PathBuf| find(&PinnedRecording::open(file, &options)?);
     Ok(terminal::usable(input.files.iter().map(open)))

@@ -15,11 +15,10 @@ use gmlake::units::Bytes;
 
 use crate::args::{AllocatorArgs, CardArgs, DataArgs, PlanArgs};
 use crate::export::Exports;
-use crate::typed::{check_stdin, choices_of_any_device, warn_of_gaps};
+use crate::typed::{choices_of_any_device, warn_of_gaps};
 use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &PlanArgs) -> anyhow::Result<Answer> {
-    check_stdin(&args.input.files)?;
     let choices = choices_of_any_device(&args.input, &allocators(args))?;
     let jobs = jobs(&args.input.files, args.job.job)?;
     let ranks = jobs.iter().map(|job| job.ranks.len()).max().unwrap_or(1);

@@ -7,7 +7,7 @@ use gmlake::sweep::chart::write_sweep;
 use gmlake::sweep::{Grid, Sweep, SweepPlan};
 
 use crate::args::{PlotArgs, SWEEP};
-use crate::typed::{self, check_stdin};
+use crate::typed;
 use crate::{Answer, compare, page, sweep, terminal};
 
 pub(crate) fn main(args: &PlotArgs, json: bool) -> anyhow::Result<Answer> {
@@ -19,7 +19,6 @@ pub(crate) fn main(args: &PlotArgs, json: bool) -> anyhow::Result<Answer> {
     let format = ImageFormat::of(&args.out)?;
     let choices = page::choices(&args.input, &args.device, &args.allocators, None)?;
     let export = Export::open(&args.out)?;
-    check_stdin(&args.input.files)?;
     let (comparisons, is_complete) = compare::run(&args.input.files, None, &choices)?;
     if comparisons.is_empty() {
         return Ok(Answer::Incomplete);
@@ -36,7 +35,6 @@ const SWEPT: &str = "gmlake.fragment_limit=2MiB..1GiB:x2";
 
 /// The chart of many runs. `gmlake-sim sweep` makes the same one, and keeps a journal of long sweeps.
 fn draw_sweep(args: &PlotArgs, json: bool) -> anyhow::Result<Answer> {
-    check_stdin(&args.input.files)?;
     let format = ImageFormat::of(&args.out)?;
     let base = typed::setup(
         args.input.torch_version,

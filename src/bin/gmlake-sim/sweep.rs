@@ -11,11 +11,10 @@ use gmlake::units::{Count, Grouped};
 
 use crate::args::{SweepArgs, SweepOutputArgs};
 use crate::export::Exports;
-use crate::typed::{check_stdin, setup};
+use crate::typed::setup;
 use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &SweepArgs) -> anyhow::Result<Answer> {
-    check_stdin(&args.input.files)?;
     let base = setup(args.input.torch_version, &args.device, args.alloc_conf.as_deref())?;
     let mut grid = Grid::new(&args.allocators, &args.set, &base)?;
     if let Some(shard) = args.shard {

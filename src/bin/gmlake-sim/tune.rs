@@ -7,47 +7,35 @@ use gmlake::device::Profile;
 use gmlake::plan::FitVerdict;
 use gmlake::report::section;
 use gmlake::sim::{Memory, Setup, open};
-use gmlake::tune::{TuneOptions, Tuned, Untuned, show as report, tune};
+use gmlake::tune::{TuneOptions, Tuned, Tuning, Untuned, show as report, tune};
 
 use crate::args::TuneArgs;
 use crate::export::Exports;
-use crate::typed::check_stdin;
 use crate::{Answer, pinned, terminal, work};
 
 pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
     if args.host {
         return pinned::tune(args);
     }
-    check_stdin(&args.input.files)?;
     let options = options(args)?;
     let exports = Exports::json("tune", &args.export_json)?;
     let bar = work::progress(args.input.files.len(), &options.setup.runs);
     let pool = work::pool(args.jobs)?;
-    let (mut found, mut answer) = (Vec::new(), Answer::Yes);
-    for file in &args.input.files {
+    let (found, answer) = terminal::usable(args.input.files.iter().map(|file| {
         let result = pool.install(|| tuned(file, args, &options));
         bar.inc(1);
-        match result {
-            Ok(tuned) => {
-                answer = match tuned.known() {
-                    _ if answer == Answer::Incomplete => answer,
-                    None => Answer::Unknown,
-                    Some(tuning) if !tuning.helps() && answer == Answer::Yes => Answer::No,
-                    Some(_) => answer,
-                };
-                found.push(tuned);
-            }
-            Err(error) => {
-                terminal::print_error(&error);
-                answer = Answer::Incomplete;
-            }
-        }
-    }
+        result
+    }));
     bar.finish_and_clear();
     if !found.is_empty() {
         tell(exports, &found)?;
     }
-    Ok(answer)
+    let helps = |tuned: &Tuned| tuned.known().map(Tuning::helps);
+    Ok(match answer {
+        Answer::Yes if found.iter().any(|one| helps(one).is_none()) => Answer::Unknown,
+        Answer::Yes if found.iter().any(|one| helps(one) == Some(false)) => Answer::No,
+        other => other,
+    })
 }
 
 fn options(args: &TuneArgs) -> anyhow::Result<TuneOptions> {

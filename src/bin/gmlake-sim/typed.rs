@@ -1,18 +1,17 @@
 //! Typed arguments of several commands, as the library understands them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::bail;
 use gmlake::alloc_conf::{TorchVersion, TypedConf};
-use gmlake::device::{AddressPolicy, Profile};
-use gmlake::drive;
+use gmlake::device::Profile;
 use gmlake::remote;
 use gmlake::run::RECORDED;
 use gmlake::sim::job::Job;
 use gmlake::sim::{Choice, Choices, Conf, Setup, choose_with, under};
 use gmlake::units::Count;
 
-use crate::args::{Addresses, AllocatorArgs, DeviceArgs, InputArgs, OnOom};
+use crate::args::{AllocatorArgs, DeviceArgs, InputArgs};
 use crate::terminal;
 
 /// What was typed, as the library understands it.
@@ -76,15 +75,8 @@ fn device(device: &DeviceArgs) -> anyhow::Result<Setup> {
     Ok(Setup {
         memory: device.device_memory.unwrap_or_default(),
         memory_fraction: device.memory_fraction,
-        addresses: device.addresses.map(|addresses| match addresses {
-            Addresses::Driver => AddressPolicy::Driver,
-            Addresses::Ascending => AddressPolicy::Ascending,
-            Addresses::Descending => AddressPolicy::Descending,
-        }),
-        on_oom: match device.on_oom {
-            OnOom::Skip => drive::OnOom::Skip,
-            OnOom::Stop => drive::OnOom::Stop,
-        },
+        addresses: device.addresses.clone(),
+        on_oom: device.on_oom,
         gpu_lag: Some(device.gpu_lag),
         profile: device.profile.as_deref().map(Profile::open).transpose()?,
         ..Setup::default()
@@ -104,14 +96,6 @@ pub(crate) fn choices_of_any_device(
         is_strict: input.strict,
         ..Choices::default()
     })
-}
-
-/// Standard input can be read once.
-pub(crate) fn check_stdin(files: &[PathBuf]) -> anyhow::Result<()> {
-    if files.iter().filter(|file| file.as_path() == Path::new("-")).count() > 1 {
-        bail!("standard input ('-') can be read only once");
-    }
-    Ok(())
 }
 
 /// Tells of the ranks of a job that are not there, and of files that may be some.

@@ -13,7 +13,6 @@ use rayon::prelude::*;
 
 use crate::args::VerifyArgs;
 use crate::export::Exports;
-use crate::typed::check_stdin;
 use crate::{Answer, pinned, terminal, work};
 
 pub(crate) fn main(args: &VerifyArgs) -> Result<Answer> {
@@ -21,7 +20,6 @@ pub(crate) fn main(args: &VerifyArgs) -> Result<Answer> {
         return pinned::verify(args);
     }
     let exports = Exports::json("verify", &args.export_json)?;
-    check_stdin(&args.input.files)?;
     let bar = work::files(&args.input.files);
     let verify = |file: &PathBuf| {
         let result = verify_file(file, args, &bar);

@@ -7,10 +7,9 @@ use super::{Cause, Finding};
 /// How a recording comes about that tells what a message cannot.
 const RECORD: &str = "To see which lines hold the memory, record a snapshot: call \
                       torch.cuda.memory._record_memory_history(context=\"alloc\", \
-                      stacks=\"python\") \
-                      before the model is built, and \
-                      torch.cuda.memory._dump_snapshot(\"snapshot.pickle\") \
-                      in a finally; then run gmlake-sim blame snapshot.pickle --at oom";
+                      stacks=\"python\") before the model is built, and \
+                      torch.cuda.memory._dump_snapshot(\"snapshot.pickle\") in a finally; then run \
+                      gmlake-sim blame snapshot.pickle --at oom";
 const PREDICT: &str =
     "To learn the full need without a GPU: python -m gmlake predict --memory unlimited SCRIPT";
 

@@ -33,8 +33,7 @@ const SELF: &str = "Including non-PyTorch memory, this process has 79.00 GiB mem
 fn every_form_of_a_message_has_the_same_numbers() {
     let old = "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 79.15 GiB \
         total capacity; 76.18 GiB already allocated; 12.25 MiB free; 77.60 GiB reserved in total \
-        by \
-        PyTorch) If reserved memory is >> allocated memory try setting max_split_size_mb";
+        by PyTorch) If reserved memory is >> allocated memory try setting max_split_size_mb";
     let new = message("20.00 MiB", "12.25 MiB", "", "76.18 GiB", "1.42 GiB");
     let hip = new.replace("CUDA out", "HIP out").replace("CUDA_ALLOC", "HIP_ALLOC");
     let typo = new.replace("capacity of", "capacty of");
@@ -105,8 +104,7 @@ fn the_cause_is_what_the_figures_leave() {
     let limited = of(&message("2.00 GiB", "30.00 GiB", limit, "38.00 GiB", "1.00 GiB"));
     assert_eq!(causes(&limited)[0], Cause::Limit);
     let others = "Process 7 has 40.00 GiB memory in use. Including non-PyTorch memory, this \
-    process \
-                  has 38.90 GiB memory in use. ";
+    process has 38.90 GiB memory in use. ";
     let shared = of(&message("2.00 GiB", "250.00 MiB", others, "38.00 GiB", "400.00 MiB"));
     assert_eq!(causes(&shared), [Cause::OtherProcesses]);
     assert_eq!(shared.numbers.others_bytes, Some(40 * GIB));

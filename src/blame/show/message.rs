@@ -2,7 +2,7 @@
 
 use crate::blame::{MemorySummary, Message, MessageNumbers, SummaryRow};
 use crate::report::section::Section;
-use crate::units::{Bytes, Grouped, Size};
+use crate::units::{Bytes, Count, Grouped, Size};
 
 /// A headline, a table of where the memory was, the causes, and what to do.
 pub fn message_sections(message: &Message) -> Vec<Section> {
@@ -84,14 +84,9 @@ fn rows(numbers: &MessageNumbers, backend: Option<&str>) -> Vec<Vec<String>> {
 }
 
 fn table(summary: &MemorySummary) -> Vec<Section> {
-    let times = |count: u64, what: &str| match count {
-        1 => format!("1 {what}"),
-        _ => format!("{} {what}s", Grouped(count)),
-    };
-    let ooms = summary.ooms.map(|count| format!("{} failed", times(count, "request")));
-    let retries = summary
-        .retries
-        .map(|count| format!("PyTorch emptied its cache {} to get more", times(count, "time")));
+    let ooms = summary.ooms.map(|count| format!("{} failed", Count(count, "request")));
+    let emptied = |count| format!("PyTorch emptied its cache {} to get more", Count(count, "time"));
+    let retries = summary.retries.map(emptied);
     let counts: Vec<String> = ooms.into_iter().chain(retries).collect();
     let mut parts = Vec::new();
     if !counts.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{called_from, percent, subject};
+use super::{called_from, percent, subject, totals};
 use crate::blame::{By, Refusal, Served, UnusableFree};
 use crate::printable::printable;
 use crate::report::section::Section;
@@ -36,8 +36,7 @@ fn holders(refusal: &Refusal, top: usize) -> Vec<Vec<String>> {
     let shown = refusal.held.iter().take(top);
     let mut rows: Vec<_> = shown.map(|row| line(row.with_own(), row.bytes, row.blocks)).collect();
     if let Some(rest) = refusal.held.get(top..).filter(|rest| !rest.is_empty()) {
-        let (bytes, blocks) =
-            (rest.iter().map(|r| r.bytes).sum(), rest.iter().map(|r| r.blocks).sum());
+        let (bytes, blocks) = totals(rest);
         rows.push(line(format!("{} more", Grouped(rest.len() as u64)), bytes, blocks));
     }
     rows

@@ -3,10 +3,10 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use gmlake::bench::Part;
 
-use super::threads;
+use super::{Named, named, threads};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,8 +30,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "FOLDER", help_heading = "Input")]
     pub(crate) folder: Option<PathBuf>,
     /// Only one part of the set: public, on which settings may be chosen, or blind
-    #[arg(long, value_name = "PART", help_heading = "Input")]
-    pub(crate) part: Option<PartName>,
+    #[arg(long, value_name = "PART", value_parser = named(&PARTS), help_heading = "Input")]
+    pub(crate) part: Option<Part>,
     /// Allocators to run, or 'all' [default: all that have a pool]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', help_heading = "Allocators")]
     pub(crate) allocators: Vec<String>,
@@ -77,20 +77,7 @@ pub(crate) struct BenchArgs {
     pub(crate) jobs: Option<NonZeroUsize>,
 }
 
-/// A part of a set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PartName {
-    /// Settings may be chosen on it
-    Public,
-    /// It only judges
-    Blind,
-}
-
-impl From<PartName> for Part {
-    fn from(name: PartName) -> Self {
-        match name {
-            PartName::Public => Self::Public,
-            PartName::Blind => Self::Blind,
-        }
-    }
-}
+static PARTS: [Named<Part>; 2] = [
+    ("public", "Settings may be chosen on it", Part::Public),
+    ("blind", "It only judges", Part::Blind),
+];

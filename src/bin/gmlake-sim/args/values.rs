@@ -2,9 +2,22 @@
 
 use std::num::NonZeroUsize;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use gmlake::fleet::MOST_JOBS;
 use gmlake::sim::Memory;
 use gmlake::units::{Bytes, TIB, parse_memory, parse_share};
+
+/// A name as it is typed, what it means, and the value that it stands for.
+pub(crate) type Named<T> = (&'static str, &'static str, T);
+
+/// One of these names.
+pub(crate) fn named<T: Clone + Send + Sync>(
+    all: &'static [Named<T>],
+) -> impl TypedValueParser<Value = T> {
+    let names = all.iter().map(|(name, help, _)| PossibleValue::new(name).help(*help));
+    let value = |name: String| all.iter().find(|(own, ..)| *own == name).map(|one| one.2.clone());
+    PossibleValuesParser::new(names).map(move |name| value(name).expect("clap knows the names"))
+}
 
 /// Devices have numbers of 32 bits.
 pub(crate) const MOST_DEVICE: u64 = u32::MAX as u64;
