@@ -213,36 +213,17 @@ fn positive(text: &str) -> Result<f64, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::{CommandFactory, Parser};
+#[path = "../gmlake-sim/args/wrong_numbers.rs"]
+mod wrong_numbers;
 
-    /// Every option whose value is a number, in every command.
+#[cfg(test)]
+mod tests {
     #[test]
     fn a_wrong_number_is_told_what_is_expected() {
-        let mut tried = 0;
-        for subcommand in <super::Args as CommandFactory>::command().get_subcommands() {
-            let names =
-                |argument: &clap::Arg| argument.get_value_names().unwrap_or_default().to_vec();
-            let is_number = |argument: &&clap::Arg| {
-                let is_one =
-                    |name: &clap::builder::Str| ["N", "FACTOR", "MS"].contains(&name.as_str());
-                names(argument).iter().any(is_one) && argument.get_action().takes_values()
-            };
-            for argument in subcommand.get_arguments().filter(is_number) {
-                let long = format!("--{}", argument.get_long().expect("it is an option"));
-                for wrong in ["x", "3..1", "1e400", "-5", "nan", "", "99999999999999999999"] {
-                    let typed = ["gmlake-replay", subcommand.get_name(), &long, wrong];
-                    let error = super::Args::try_parse_from(typed).unwrap_err();
-                    let said = format!("{typed:?}: {error}");
-                    assert!(error.kind() == clap::error::ErrorKind::ValueValidation, "{said}");
-                    assert!(
-                        said.contains("a whole number from") || said.contains("a million"),
-                        "{said}"
-                    );
-                    tried += 1;
-                }
-            }
-        }
+        let words = ["a whole number from", "a million"];
+        let typed = |long: &str, wrong: &str| vec![format!("--{long}"), wrong.to_owned()];
+        let command = <super::Args as clap::CommandFactory>::command();
+        let tried = super::wrong_numbers::try_all(&command, &["N", "FACTOR", "MS"], &words, typed);
         assert!(tried > 50, "{tried}");
     }
 }

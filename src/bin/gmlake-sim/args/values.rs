@@ -64,36 +64,18 @@ pub(crate) fn worth(text: &str) -> Result<f64, String> {
 }
 
 #[cfg(test)]
+#[path = "wrong_numbers.rs"]
+mod wrong_numbers;
+
+#[cfg(test)]
 mod tests {
-    /// Every option whose value is a number: what clap says by itself names neither what is expected nor the range.
     #[test]
     fn a_wrong_number_is_told_what_is_expected() {
-        const NUMBERS: [&str; 7] = ["N", "STEPS", "EVENTS", "SIZE", "SHARE", "I/N", "SHARE|SIZE"];
-        let mut tried = 0;
+        let names = ["N", "STEPS", "EVENTS", "SIZE", "SHARE", "I/N", "SHARE|SIZE"];
+        let words = ["expected", "write", "a number from", "must be", "above", "end at"];
+        let typed = |long: &str, wrong: &str| vec![format!("--{long}={wrong}"), "file".to_owned()];
         let command = super::super::command();
-        for subcommand in command.get_subcommands() {
-            let is_number = |argument: &&clap::Arg| {
-                let names = argument.get_value_names().unwrap_or_default();
-                let is_named = names.iter().any(|name| NUMBERS.contains(&name.as_str()));
-                is_named && argument.get_action().takes_values()
-            };
-            for argument in subcommand.get_arguments().filter(is_number) {
-                let long = argument.get_long().expect("it is an option");
-                for wrong in ["x", "3..1", "1e400", "-5", "nan", "", "99999999999999999999"] {
-                    let typed = format!("--{long}={wrong}");
-                    let typed = ["gmlake-sim", subcommand.get_name(), &typed, "file"];
-                    let error = super::super::command().try_get_matches_from(typed).unwrap_err();
-                    let said = error.to_string();
-                    let words =
-                        ["expected", "write", "a number from", "must be", "above", "end at"];
-                    let is_clear = words.iter().any(|word| said.contains(word));
-                    let said = format!("{typed:?}: {said}");
-                    assert!(error.kind() == clap::error::ErrorKind::ValueValidation, "{said}");
-                    assert!(is_clear, "{said}");
-                    tried += 1;
-                }
-            }
-        }
+        let tried = super::wrong_numbers::try_all(&command, &names, &words, typed);
         assert!(tried > 200, "{tried}");
     }
 }
