@@ -228,28 +228,6 @@ fn freed_at(opened: &Opened, peak: &Peak, left: &FxHashMap<u64, usize>) -> Optio
     own.map(|life| life.upper).max().filter(|&upper| upper < opened.trace.events.len())
 }
 
-/// Adds bytes up by cause and name.
-#[derive(Default)]
-struct Sums {
-    places: FxHashMap<(Cause, String), usize>,
-    rows: Vec<(Cause, LossRow)>,
-}
-
-impl Sums {
-    /// Of a piece of `whole` bytes, `bytes` are due to `name`.
-    fn add(&mut self, cause: Cause, name: String, bytes: Bytes, whole: Bytes) {
-        let place = *self.places.entry((cause, name)).or_insert_with_key(|(cause, name)| {
-            let row = LossRow { cause: cause.name(), name: name.clone(), ..LossRow::default() };
-            self.rows.push((*cause, row));
-            self.rows.len() - 1
-        });
-        let row = &mut self.rows[place].1;
-        row.bytes += bytes;
-        row.pieces += 1;
-        row.largest_bytes = row.largest_bytes.max(whole);
-    }
-}
-
 fn rows(
     opened: &Opened,
     peak: &Peak,
@@ -262,30 +240,38 @@ fn rows(
         Some(since) => namer.name(since.event as usize, views[place].requested),
         None => STITCHED.to_owned(),
     };
-    let mut sums = Sums::default();
+    let mut sums: FxHashMap<(Cause, String), LossRow> = FxHashMap::default();
+    // Of a piece of `whole` bytes, `bytes` are due to `name`.
+    let mut add = |cause: Cause, name: String, bytes: Bytes, whole: Bytes| {
+        let row = sums.entry((cause, name)).or_default();
+        row.bytes += bytes;
+        row.pieces += 1;
+        row.largest_bytes = row.largest_bytes.max(whole);
+    };
     let mut unpinned = Vec::new();
     for (place, cause, bytes) in Causes::each(&views, peak.growth.as_ref()) {
         match (views[place].state, neighbours[place]) {
             _ if bytes == 0 => {}
             (BlockUse::Free, [None, None]) => unpinned.push((place, cause, bytes)),
             (BlockUse::Free, [Some(one), None] | [None, Some(one)]) => {
-                sums.add(cause, name(one), bytes, bytes);
+                add(cause, name(one), bytes, bytes);
             }
             (BlockUse::Free, [Some(one), Some(other)]) => {
-                sums.add(cause, name(one), bytes.div_ceil(2), bytes);
-                sums.add(cause, name(other), bytes / 2, bytes);
+                add(cause, name(one), bytes.div_ceil(2), bytes);
+                add(cause, name(other), bytes / 2, bytes);
             }
-            _ => sums.add(cause, name(place), bytes, bytes),
+            _ => add(cause, name(place), bytes, bytes),
         }
     }
     for (place, cause, bytes) in unpinned {
         let tenant = left.get(&views[place].at.0).copied();
         let name = tenant.map(|event| namer.name(event, opened.trace.events[event].size));
-        sums.add(cause, name.unwrap_or_else(|| NEVER_USED.to_owned()), bytes, bytes);
+        add(cause, name.unwrap_or_else(|| NEVER_USED.to_owned()), bytes, bytes);
     }
-    let mut rows = sums.rows;
-    rows.sort_by(|(a, x), (b, y)| (a, y.bytes, &x.name).cmp(&(b, x.bytes, &y.name)));
-    rows.into_iter().map(|(_, row)| row).collect()
+    let mut rows: Vec<((Cause, String), LossRow)> = sums.into_iter().collect();
+    rows.sort_by(|((a, m), x), ((b, n), y)| (a, y.bytes, m).cmp(&(b, x.bytes, n)));
+    let named = |((cause, name), row)| LossRow { cause: Cause::name(cause), name, ..row };
+    rows.into_iter().map(named).collect()
 }
 
 /// Of each block, the nearest blocks before and behind it in its segment that are not free. The blocks are in address

@@ -169,46 +169,39 @@ pub fn verdicts(
 }
 
 fn rows(opened: &Opened, blocks: &[Live], namer: &mut Namer) -> Vec<BlameRow> {
-    let mut places: FxHashMap<String, usize> = FxHashMap::default();
-    let mut rows: Vec<Row> = Vec::new();
+    let mut sums: FxHashMap<String, Sum> = FxHashMap::default();
     for block in blocks {
         let name = namer.name(block.event, block.bytes);
-        let place = *places.entry(name).or_insert_with_key(|name| {
-            rows.push(Row::new(name.clone(), block.event));
-            rows.len() - 1
-        });
-        rows[place].add(opened, block);
+        let sum = sums.entry(name).or_insert_with(|| Sum::from(block.event));
+        sum.bytes += block.bytes;
+        sum.blocks += 1;
+        sum.oldest = sum.oldest.min(block.event);
+        let stack = opened.trace.stack_of(block.event);
+        sum.stacks.entry(stack).or_insert((0, block.event)).0 += block.bytes;
     }
-    let mut rows: Vec<BlameRow> = rows.into_iter().map(|row| row.finish(opened, namer)).collect();
+    let row = |(name, sum): (String, Sum)| BlameRow {
+        own: namer.own_of(&name, sum.stacks.into_values()),
+        name,
+        bytes: sum.bytes,
+        blocks: sum.blocks,
+        oldest_step: opened.step_of(sum.oldest),
+    };
+    let mut rows: Vec<BlameRow> = sums.into_iter().map(row).collect();
     rows.sort_by(|a, b| (b.bytes, &a.name).cmp(&(a.bytes, &b.name)));
     rows
 }
 
 /// A row while it is added up.
-struct Row {
-    row: BlameRow,
+struct Sum {
+    bytes: Bytes,
+    blocks: u64,
     oldest: usize,
     /// Bytes of each call stack, with an event that has it.
     stacks: FxHashMap<u32, (Bytes, usize)>,
 }
 
-impl Row {
-    fn new(name: String, event: usize) -> Self {
-        let row = BlameRow { name, ..BlameRow::default() };
-        Self { row, oldest: event, stacks: FxHashMap::default() }
-    }
-
-    fn add(&mut self, opened: &Opened, block: &Live) {
-        self.row.bytes += block.bytes;
-        self.row.blocks += 1;
-        self.oldest = block.event.min(self.oldest);
-        let stack = opened.trace.stack_of(block.event);
-        self.stacks.entry(stack).or_insert((0, block.event)).0 += block.bytes;
-    }
-
-    fn finish(mut self, opened: &Opened, namer: &Namer) -> BlameRow {
-        self.row.oldest_step = opened.step_of(self.oldest);
-        self.row.own = namer.own_of(&self.row.name, self.stacks.into_values());
-        self.row
+impl Sum {
+    fn from(event: usize) -> Self {
+        Self { bytes: 0, blocks: 0, oldest: event, stacks: FxHashMap::default() }
     }
 }

@@ -41,14 +41,7 @@ pub(super) struct Lives {
     origins: Vec<(u32, usize, u16, u8)>,
     categories: Vec<&'static str>,
     blocks: usize,
-    left_out: Option<LeftOut>,
-}
-
-impl Lives {
-    /// The blocks that were left out, if any were.
-    pub(super) fn left_out(&self) -> Option<&LeftOut> {
-        self.left_out.as_ref()
-    }
+    pub(super) left_out: Option<LeftOut>,
 }
 
 /// Blocks that are not in the page one by one.

@@ -228,7 +228,7 @@ fn loss(comparison: &Comparison) -> String {
 /// The places of the charts that show every block.
 fn history(comparison: &Comparison, lives: Option<&Lives>) -> String {
     let Some(history) = &comparison.history else { return String::new() };
-    let left_out = lives.and_then(Lives::left_out).map(|out| {
+    let left_out = lives.and_then(|lives| lives.left_out.as_ref()).map(|out| {
         let (blocks, bytes) = (Count(out.blocks as u64, "block"), Size(out.bytes));
         format!(
             " To keep the page small, {blocks} of at most {bytes} left out; at most {} of \
