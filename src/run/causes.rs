@@ -31,8 +31,8 @@ use crate::units::Bytes;
 pub enum Cause {
     /// Its block is in use (or waits for a stream), and larger than what was asked for.
     Rounding,
-    /// Free, in a segment of which other parts are in use, so that it cannot go back to the device; the rest of a segment
-    /// that the request itself was just cut from is one, too.
+    /// Free, in a segment of which other parts are in use, so that it cannot go back to the device; the rest of a
+    /// segment that the request itself was just cut from is one, too.
     Remainder,
     /// A free segment, smaller than the block that the request took. Emptying the cache would give it back.
     TooSmall,
@@ -42,8 +42,8 @@ pub enum Cause {
     OtherStream,
     /// Free, in a pool for small requests only, up to 1 MiB.
     SmallPool,
-    /// Free, in a pool that the request could not use: a private one (CUDA graphs, `MemPool`), or that for large requests,
-    /// if the request was a small one.
+    /// Free, in a pool that the request could not use: a private one (CUDA graphs, `MemPool`), or that for large
+    /// requests, if the request was a small one.
     WrongPool,
 }
 

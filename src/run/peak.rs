@@ -1,5 +1,5 @@
-//! The peak: what an allocator held at the moment at which it held most. A moment is a place in a trace, by event and by
-//! time.
+//! The peak: what an allocator held at the moment at which it held most. A moment is a place in a trace, by event and
+//! by time.
 
 use super::causes::{Causes, Growth};
 use crate::allocator::{BlockView, Usage};

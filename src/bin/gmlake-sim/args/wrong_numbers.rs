@@ -1,4 +1,5 @@
-//! Numbers that are typed wrongly, in both programs: what clap says by itself names neither what is expected nor the range.
+//! Numbers that are typed wrongly, in both programs: what clap says by itself names neither what is expected nor the
+//! range.
 
 use clap::error::ErrorKind;
 
