@@ -5,7 +5,7 @@ use std::io;
 use gmlake::device::{PerCall, Profile};
 use gmlake::units::{Grouped, Nanos, Size};
 
-use crate::show::{Screen, row};
+use crate::show::Screen;
 
 /// The lines of each call, with their error; and how much of its price pays for rare long calls.
 pub(crate) fn show(
@@ -18,8 +18,8 @@ pub(crate) fn show(
         "Prices on an idle GPU, fitted to {} calls of synthetic programs on every allocator",
         Grouped(observed)
     ))?;
-    let mut rows =
-        vec![row(["call", "up to", "per call", "per handle", "per MiB", "fit error", "rare"])];
+    let heading = ["call", "up to", "per call", "per handle", "per MiB", "fit error", "rare"];
+    let mut rows = Vec::new();
     let price = |ns: f64| if ns == 0.0 { "-".to_owned() } else { Nanos(ns).to_string() };
     for (call, lines) in profile.calls.rows() {
         for (number, line) in (0..).zip(lines) {
@@ -34,7 +34,7 @@ pub(crate) fn show(
             rows.push(cells);
         }
     }
-    screen.table(rows)?;
+    screen.table(&heading, rows)?;
     screen.say(&match profile.zeroing_ns_per_mib {
         0.0 => "the driver reuses freed memory without zeroing it\n".to_owned(),
         ns => format!(

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use gmlake::printable::{printable, printable_lines};
-use gmlake::replay::{ReplaySummary, StepReplay};
+use gmlake::replay::{CallRow, ReplaySummary, StepReplay};
 use gmlake::report::table::plain;
 use gmlake::report::{Look, is_stdout, stdout, wrapped};
 use gmlake::units::{Count, Nanos, Size};
@@ -33,11 +33,14 @@ impl Screen {
         }
     }
 
-    /// Shows a table, as wide as the terminal, and an empty line. The first row is the heading.
-    pub(crate) fn table(&self, rows: Vec<Vec<String>>) -> io::Result<()> {
-        let mut rows = rows.into_iter();
-        let heading = rows.next().unwrap_or_default();
-        self.say(&(plain(heading, rows.collect(), self.look) + "\n"))
+    /// Shows a table, as wide as the terminal, and an empty line.
+    pub(crate) fn table(
+        &self,
+        heading: &[impl ToString],
+        rows: Vec<Vec<String>>,
+    ) -> io::Result<()> {
+        let heading = heading.iter().map(ToString::to_string).collect();
+        self.say(&(plain(heading, rows, self.look) + "\n"))
     }
 }
 
@@ -45,11 +48,6 @@ impl Screen {
 pub(crate) fn complain(text: &str) {
     // If this fails, there is nowhere to report it.
     let _ = writeln!(io::stderr(), "gmlake-replay: {}", printable(text));
-}
-
-/// Cells of a row.
-pub(crate) fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
-    cells.map(str::to_owned).to_vec()
 }
 
 pub(crate) fn nanos(ns: u64) -> String {
@@ -67,9 +65,8 @@ fn deviation(predicted: u64, measured: u64) -> String {
 /// One run: its calls, its steps, and what was found.
 pub(crate) fn run(screen: &Screen, summary: &ReplaySummary) -> io::Result<()> {
     screen.say(&format!("{}: {} on {}", summary.file, summary.allocator, summary.gpu))?;
-    let mut rows = vec![row(["call", "count", "total", "p50", "p99", "max", "predicted", "off"])];
-    for call in &summary.calls {
-        rows.push(vec![
+    let of_call = |call: &CallRow| {
+        vec![
             call.call.to_owned(),
             call.count.to_string(),
             nanos(call.total_ns),
@@ -78,9 +75,10 @@ pub(crate) fn run(screen: &Screen, summary: &ReplaySummary) -> io::Result<()> {
             nanos(call.max_ns),
             nanos(call.predicted_ns),
             deviation(call.predicted_ns, call.total_ns),
-        ]);
-    }
-    screen.table(rows)?;
+        ]
+    };
+    let heading = ["call", "count", "total", "p50", "p99", "max", "predicted", "off"];
+    screen.table(&heading, summary.calls.iter().map(of_call).collect())?;
     steps(screen, &summary.steps)?;
     screen.say(&(findings(summary).join("\n") + "\n"))
 }
@@ -90,16 +88,12 @@ fn steps(screen: &Screen, steps: &[StepReplay]) -> io::Result<()> {
     if steps.is_empty() {
         return Ok(());
     }
-    let mut rows = vec![row(["step", "calls", "driver", "predicted"])];
-    for (index, step) in steps.iter().enumerate() {
-        rows.push(vec![
-            (index + 1).to_string(),
-            step.calls.to_string(),
-            nanos(step.driver_ns),
-            nanos(step.predicted_ns),
-        ]);
-    }
-    screen.table(rows)
+    let row = |(number, step): (usize, &StepReplay)| {
+        let calls = step.calls.to_string();
+        vec![number.to_string(), calls, nanos(step.driver_ns), nanos(step.predicted_ns)]
+    };
+    let rows = (1..).zip(steps).map(row).collect();
+    screen.table(&["step", "calls", "driver", "predicted"], rows)
 }
 
 fn findings(summary: &ReplaySummary) -> Vec<String> {
@@ -146,23 +140,8 @@ fn findings(summary: &ReplaySummary) -> Vec<String> {
 pub(crate) fn overview(screen: &Screen, summaries: &[ReplaySummary]) -> io::Result<()> {
     let Some(first) = summaries.first() else { return Ok(()) };
     screen.say(&format!("{}, profile {}", first.file, first.profile))?;
-    let mut rows = vec![row([
-        "allocator",
-        "driver peak",
-        "simulated",
-        "OOM",
-        "driver",
-        "predicted",
-        "off",
-        "waits",
-        "by profile",
-        "pace",
-        "in allocator",
-        "ns/event",
-        "events",
-    ])];
-    for run in summaries {
-        rows.push(vec![
+    let row = |run: &ReplaySummary| {
+        vec![
             run.allocator.clone(),
             Size(run.physical_peak_bytes).to_string(),
             Size(run.simulated_peak_bytes).to_string(),
@@ -176,7 +155,22 @@ pub(crate) fn overview(screen: &Screen, summaries: &[ReplaySummary]) -> io::Resu
             nanos(run.allocator_ns),
             format!("{:.0}", run.allocator_ns as f64 / run.events.max(1) as f64),
             run.events.to_string(),
-        ]);
-    }
-    screen.table(rows)
+        ]
+    };
+    let heading = [
+        "allocator",
+        "driver peak",
+        "simulated",
+        "OOM",
+        "driver",
+        "predicted",
+        "off",
+        "waits",
+        "by profile",
+        "pace",
+        "in allocator",
+        "ns/event",
+        "events",
+    ];
+    screen.table(&heading, summaries.iter().map(row).collect())
 }
