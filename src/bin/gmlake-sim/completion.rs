@@ -45,7 +45,9 @@ fn command() -> Command {
 
 fn with_values(argument: Arg, commands: &[String]) -> Arg {
     let values: Vec<String> = match argument.get_id().as_str() {
-        "allocator" | "allocators" | "reference" => allocators(),
+        "allocator" | "allocators" | "reference" => {
+            ALL.iter().map(|spec| spec.name.to_owned()).chain(["all".to_owned()]).collect()
+        }
         "card" => cards(),
         "cards" => cards().into_iter().chain(["all", "none"].map(str::to_owned)).collect(),
         "profile" => Profile::built_in_names().into_iter().map(str::to_owned).collect(),
@@ -61,10 +63,6 @@ fn with_values(argument: Arg, commands: &[String]) -> Arg {
     // Clap keeps names for ever; this program ends when it has printed them.
     let values = values.into_iter().map(|value| PossibleValue::new(&*value.leak()));
     argument.value_parser(PossibleValuesParser::new(values.collect::<Vec<_>>()))
-}
-
-fn allocators() -> Vec<String> {
-    ALL.iter().map(|spec| spec.name.to_owned()).chain(["all".to_owned()]).collect()
 }
 
 /// As one types them: without blanks.

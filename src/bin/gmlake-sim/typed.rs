@@ -59,8 +59,16 @@ pub(crate) fn setup(
     args: &DeviceArgs,
     conf: Option<&str>,
 ) -> anyhow::Result<Setup> {
-    let Setup { version, follows_file, conf, .. } = simulated(version, conf)?;
-    Ok(Setup { version, follows_file, conf, ..device(args)? })
+    let simulated = simulated(version, conf)?;
+    Ok(Setup {
+        memory: args.device_memory.unwrap_or_default(),
+        memory_fraction: args.memory_fraction,
+        addresses: args.addresses.clone(),
+        on_oom: args.on_oom,
+        gpu_lag: Some(args.gpu_lag),
+        profile: args.profile.as_deref().map(Profile::open).transpose()?,
+        ..simulated
+    })
 }
 
 /// The simulated PyTorch and its settings, as typed.
@@ -68,19 +76,6 @@ pub(crate) fn simulated(typed: Option<TorchVersion>, conf: Option<&str>) -> anyh
     let (version, follows_file) = (typed.unwrap_or_default(), typed.is_none());
     let conf = conf.map(|text| TypedConf::new(text, typed)).transpose()?.map(Conf::Typed);
     Ok(Setup { version, follows_file, conf, ..Setup::default() })
-}
-
-/// The simulated device, as typed, under the settings of a recording.
-fn device(device: &DeviceArgs) -> anyhow::Result<Setup> {
-    Ok(Setup {
-        memory: device.device_memory.unwrap_or_default(),
-        memory_fraction: device.memory_fraction,
-        addresses: device.addresses.clone(),
-        on_oom: device.on_oom,
-        gpu_lag: Some(device.gpu_lag),
-        profile: device.profile.as_deref().map(Profile::open).transpose()?,
-        ..Setup::default()
-    })
 }
 
 /// Allocators and how files are read, for commands that set the device's memory themselves.
