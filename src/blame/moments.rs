@@ -80,40 +80,34 @@ impl At {
             _ => wrong("no entry of the recording can be used".to_owned()),
         };
         let last = trace.events.len().checked_sub(1).ok_or_else(nothing)?;
-        let event = match (self, run) {
-            (Self::Peak, Some(run)) => run.peak_event.map(|event| event as usize),
-            (Self::Peak, None) => Some(highest(trace, 0..last + 1)),
+        Ok(match (self, run) {
+            (Self::Peak, Some(run)) => {
+                let words = format!("peak of memory reserved by {}", run.allocator);
+                (run.peak_event.map(|event| event as usize), words)
+            }
+            (Self::Peak, None) => {
+                (Some(highest(trace, 0..last + 1)), "peak of live memory".to_owned())
+            }
             (Self::Oom, _) => {
                 let simulated = run.map(|run| run.first_oom_event.map(|event| event as usize));
                 let found = simulated.unwrap_or_else(|| opened.first_failure());
-                Some(found.ok_or_else(|| never_out(opened))?)
+                (Some(found.ok_or_else(|| never_out(opened))?), "out of memory".to_owned())
             }
-            (Self::End, _) => Some(last),
+            (Self::End, _) => (Some(last), "end of the recording".to_owned()),
             (Self::Step(number), _) => {
                 let steps = || steps_in_words(trace.steps.len());
                 let missing = || wrong(format!("no step {number}; {}", steps()));
                 let step = step_range(opened, number).ok_or_else(missing)?;
-                Some(highest(trace, step))
+                let words = format!("peak of live memory in step {}", Grouped(number));
+                (Some(highest(trace, step)), words)
             }
             (Self::Event(event), _) => {
                 let last_one = Grouped(last as u64);
                 let missing = || wrong(format!("no event {event}; the last one is {last_one}"));
                 let found = usize::try_from(event).ok().filter(|&event| event <= last);
-                Some(found.ok_or_else(missing)?)
+                (Some(found.ok_or_else(missing)?), format!("after event {}", Grouped(event)))
             }
-        };
-        Ok((event, self.words(run)))
-    }
-
-    fn words(self, run: Option<&RunSummary>) -> String {
-        match (self, run) {
-            (Self::Peak, Some(run)) => format!("peak of memory reserved by {}", run.allocator),
-            (Self::Peak, None) => "peak of live memory".to_owned(),
-            (Self::Oom, _) => "out of memory".to_owned(),
-            (Self::End, _) => "end of the recording".to_owned(),
-            (Self::Step(step), _) => format!("peak of live memory in step {}", Grouped(step)),
-            (Self::Event(event), _) => format!("after event {}", Grouped(event)),
-        }
+        })
     }
 }
 

@@ -219,17 +219,13 @@ fn usable(held: &Peak) -> Bytes {
 
 fn free(held: &Peak) -> Vec<UnusableFree> {
     let views: Vec<_> = held.blocks.iter().map(|block| block.view).collect();
-    let mut found: Vec<UnusableFree> = Vec::new();
-    for cause in Cause::ALL {
+    let of = |cause: Cause| {
         let of_cause = Causes::each(&views, held.growth.as_ref()).filter(|row| row.1 == cause);
-        let (bytes, largest) = of_cause
-            .fold((0, 0), |(sum, most): (Bytes, Bytes), row| (sum + row.2, most.max(row.2)));
-        if bytes > 0 {
-            let (cause, meaning) = (cause.name(), cause.phrase());
-            found.push(UnusableFree { cause, meaning, bytes, largest_bytes: largest });
-        }
-    }
-    found
+        let add = |(sum, most): (Bytes, Bytes), bytes| (sum + bytes, most.max(bytes));
+        let (bytes, largest_bytes) = of_cause.map(|row| row.2).fold((0, 0), add);
+        UnusableFree { cause: cause.name(), meaning: cause.phrase(), bytes, largest_bytes }
+    };
+    Cause::ALL.into_iter().map(of).filter(|row| row.bytes > 0).collect()
 }
 
 /// The allocators and settings that one could use and that serve the request under the same limit.

@@ -17,13 +17,16 @@ const POOL: &str = "If a MemPool or a graph capture is active at that line: call
                     torch.cuda.empty_cache() before it begins, since PyTorch releases no \
                     memory of other pools meanwhile, whatever the settings";
 
+const GRAPHS: &str =
+    "CUDA graphs have their own pools, whose memory nothing else can use: capture fewer sizes";
+
 /// What to do, the most promising first.
 pub(super) fn advice(findings: &[Finding], numbers: &Numbers) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     for finding in findings {
         for text in about(finding.cause, numbers) {
-            if !out.contains(&text) {
-                out.push(text);
+            if !out.iter().any(|known| known == text) {
+                out.push(text.to_owned());
             }
         }
     }
@@ -58,8 +61,9 @@ fn joined(over: Amount) -> String {
     )
 }
 
-fn about(cause: Cause, numbers: &Numbers) -> Vec<String> {
-    let texts: &[&str] = match cause {
+fn about(cause: Cause, numbers: &Numbers) -> Vec<&'static str> {
+    let has_graphs = numbers.private.is_some_and(|private| private.bytes > 0);
+    let texts: &[&'static str] = match cause {
         Cause::Limit if numbers.is_piece_limited => {
             &["Make that tensor smaller, or of several parts, each below 4 GB"]
         }
@@ -97,13 +101,6 @@ fn about(cause: Cause, numbers: &Numbers) -> Vec<String> {
         ],
         Cause::Unknown => &[],
     };
-    let mut out: Vec<String> = texts.iter().map(|&text| text.to_owned()).collect();
-    if cause == Cause::Fragmentation && numbers.private.is_some_and(|private| private.bytes > 0) {
-        out.push(
-            "CUDA graphs have their own pools, whose memory nothing else can use: capture fewer \
-             sizes"
-                .to_owned(),
-        );
-    }
-    out
+    let graphs = (cause == Cause::Fragmentation && has_graphs).then_some(GRAPHS);
+    texts.iter().copied().chain(graphs).collect()
 }
