@@ -1,5 +1,7 @@
 //! The ranks of one job, each under several allocators. A job needs what its worst rank needs.
 
+use std::collections::BTreeMap;
+
 use super::comparison::Comparison;
 use crate::run::RunSummary;
 use crate::trace::{Bounded, Coverage};
@@ -25,6 +27,8 @@ pub struct JobComparison {
     pub failures: Vec<String>,
     /// How much of the job its recordings show.
     pub coverage: Coverage,
+    /// Cards on which every rank runs, the smallest first, by the labels of rows; only where they were asked for.
+    pub cards: BTreeMap<String, Vec<String>>,
 }
 
 /// What one allocator does over all ranks.
@@ -69,6 +73,21 @@ impl JobComparison {
         labels
     }
 
+    /// Finds the cards on which every rank runs from those of each rank; `most`: at most so many, in either.
+    pub fn join_cards(&mut self, most: usize) {
+        let comparisons = || self.ranks.iter().map(|rank| &rank.comparison);
+        let mut joint: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (comparison, (&place, cards)) in
+            comparisons().flat_map(|c| c.cards.iter().map(move |of| (c, of)))
+        {
+            let label = comparison.runs[place].label();
+            joint.entry(label).or_insert_with(|| cards.clone()).retain(|card| cards.contains(card));
+        }
+        self.cards = joint;
+        let of_ranks = self.ranks.iter_mut().flat_map(|rank| rank.comparison.cards.values_mut());
+        self.cards.values_mut().chain(of_ranks).for_each(|cards| cards.truncate(most));
+    }
+
     /// What the allocator of this label does over all ranks; `None` if no rank has it.
     pub fn spread(&self, label: &str) -> Option<Spread<'_>> {
         let of = |rank: &RankComparison| {
@@ -98,6 +117,24 @@ mod tests {
         };
         let comparison = Comparison { runs: vec![run], ..Comparison::default() };
         RankComparison::new(Some(number), comparison)
+    }
+
+    #[test]
+    fn a_card_runs_a_job_only_if_it_runs_every_rank() {
+        let with = |number, cards: &[&str]| {
+            let mut rank = rank(number, 5, 0);
+            let cards = cards.iter().map(|&card| card.to_owned()).collect();
+            rank.comparison.cards = BTreeMap::from([(0, cards)]);
+            rank
+        };
+        // More memory does not always help.
+        let ranks = vec![with(0, &["small", "middle", "large"]), with(1, &["small", "large"])];
+        let ranks = [ranks, vec![with(2, &["middle", "large"])]].concat();
+        let mut job = JobComparison { ranks, ..JobComparison::default() };
+        job.join_cards(1);
+        assert_eq!(job.cards["caching"], ["large"]);
+        let first = job.ranks.iter().map(|rank| &rank.comparison.cards[&0][..]);
+        assert_eq!(first.collect::<Vec<_>>(), [["small"], ["small"], ["middle"]]);
     }
 
     #[test]

@@ -57,14 +57,19 @@ pub fn compare_files(
 /// that cannot be used is reported in the result. `done` is called, from any thread, after each file.
 pub fn compare_job(job: &Job, choices: &Choices, done: impl Fn(&Path) + Sync) -> JobComparison {
     let spread = Spread::of_files(job.ranks.len());
-    let choices = choices.clone().with_cache();
+    let most = if choices.only_smallest_card { 1 } else { usize::MAX };
+    // The smallest card of a rank may be too small for another one.
+    let choices = Choices { only_smallest_card: false, ..choices.clone().with_cache() };
     let (ranks, failures) = each_rank(job, &choices.open, done, |file, opened| {
         let comparison = compare_opened(opened, &choices, spread)?;
         Ok(RankComparison::new(file.number, comparison))
     });
     let coverages = ranks.iter().map(|rank| &rank.comparison.coverage);
     let coverage = job.coverage(coverages, failures.len());
-    JobComparison { name: job.name.clone(), ranks, failures, coverage }
+    let name = job.name.clone();
+    let mut found = JobComparison { name, ranks, failures, coverage, cards: BTreeMap::new() };
+    found.join_cards(most);
+    found
 }
 
 fn compare_opened(

@@ -99,6 +99,27 @@ fn compare_names_the_cards_that_plan_finds() {
     text.success().stdout(contains("\ncaching runs on A100 40GB\n"));
 }
 
+#[test]
+fn compare_recommends_no_card_from_a_part_of_a_job() {
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/cases/truncated");
+    let compare = |path: &Path| {
+        let mut run = gmlake_sim();
+        run.arg("compare").arg(path).args(["--allocators", "caching", "--cards", "smallest"]);
+        run.assert().success()
+    };
+    let unknown = "\ncaching: the card for the whole job is unknown; the recorded part runs on ";
+    for case in ["history-stopped", "state-only", "ring"] {
+        compare(&cases.join(case).with_extension("pickle")).stdout(contains(unknown));
+    }
+    // Each rank of a job runs on the card, and all of them are there.
+    let folder = tempfile::tempdir().unwrap();
+    job(folder.path(), "job.r0.csv", 64, 10);
+    job(folder.path(), "job.r1.csv", 64, 500);
+    compare(folder.path()).stdout(contains("\n\ncaching runs on A100 40GB\n"));
+    job(folder.path(), "job.r3.csv", 64, 10);
+    compare(folder.path()).stdout(contains(format!("\n{unknown}A100 40GB\n")));
+}
+
 /// The runs of a comparison that are not the recording.
 fn runs_of(document: &serde_json::Value) -> Vec<serde_json::Value> {
     let runs = document["runs"].as_array().unwrap().iter();

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use gmlake::compare::chart::write_plot;
-use gmlake::compare::show::table;
+use gmlake::compare::show::{cards, table};
 use gmlake::compare::{Comparison, JobComparison, compare_files, compare_job, show as report};
 use gmlake::plan::Target;
 use gmlake::remote;
@@ -27,12 +27,12 @@ pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<Answer> {
     let reference = args.reference.clone();
     let mut choices = choices(&args.input, &args.device, &args.allocators, reference)?;
     choices.only_smallest_card = args.cards == [SMALLEST];
-    choices.cards = cards(args)?;
+    choices.cards = targets(args, 1)?;
     choices.every_device = args.every_device;
     let exports = exports(&args.output)?;
     if args.job.job || args.input.files.iter().any(|file| is_many(file)) {
         anyhow::ensure!(!args.every_device, "--every-device: name the files one by one");
-        return main_of_jobs(args, &choices, exports);
+        return main_of_jobs(args, choices, exports);
     }
     let files = &args.input.files;
     let (comparisons, failures) = compare_all(files, args.output.jobs, &choices)?;
@@ -40,30 +40,21 @@ pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<Answer> {
     let is_complete = print(failures);
     message::show(&messages, exports.has_stdout() && comparisons.is_empty())?;
     exports.tell(&comparisons, |comparisons, look| {
-        let table = |c: &Comparison| table::comparison(c, args.output.details, look);
-        comparisons.iter().map(|c| table(c) + &cards_text(c)).collect::<Vec<_>>().join("\n\n")
+        let parts = comparisons.iter().flat_map(|c| {
+            [table::comparison(c, args.output.details, look), cards::of_recording(c)]
+        });
+        parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n")
     })?;
     Ok(answer(args, &comparisons, is_complete))
 }
 
-/// The cards on which each run is to be tried.
-fn cards(args: &CompareArgs) -> anyhow::Result<Vec<Target>> {
+/// The cards on which each run of a job of so many ranks is to be tried.
+fn targets(args: &CompareArgs, ranks: usize) -> anyhow::Result<Vec<Target>> {
     if args.cards.is_empty() {
         return Ok(Vec::new());
     }
     let cards = if args.cards == [SMALLEST] { Vec::new() } else { args.cards.clone() };
-    plan::cards(&CardArgs { cards, catalogue: None, reserve: None, uses: args.uses.clone() }, 1)
-}
-
-/// A line for each allocator with the cards that it runs on; empty unless cards were named.
-fn cards_text(comparison: &Comparison) -> String {
-    let line = |(&place, names): (&usize, &Vec<String>)| {
-        let names =
-            if names.is_empty() { "none of the cards".to_owned() } else { names.join(", ") };
-        format!("\n{} runs on {names}", comparison.runs[place].allocator)
-    };
-    let lines: String = comparison.cards.iter().map(line).collect();
-    if lines.is_empty() { lines } else { format!("\n{lines}") }
+    plan::cards(&CardArgs { cards, catalogue: None, reserve: None, uses: args.uses.clone() }, ranks)
 }
 
 fn answer(args: &CompareArgs, comparisons: &[Comparison], is_complete: bool) -> Answer {
@@ -77,15 +68,16 @@ fn answer(args: &CompareArgs, comparisons: &[Comparison], is_complete: bool) -> 
 /// The same with files that are the ranks of jobs: tables of jobs instead of one for each file.
 fn main_of_jobs(
     args: &CompareArgs,
-    choices: &Choices,
+    mut choices: Choices,
     exports: Exports<'_, [Comparison]>,
 ) -> anyhow::Result<Answer> {
     let jobs = jobs(&args.input.files, args.job.job)?;
+    choices.cards = targets(args, jobs.iter().map(|job| job.ranks.len()).max().unwrap_or(1))?;
     let bar = work::progress(jobs.iter().map(|job| job.ranks.len()).sum(), &choices.setup.runs);
     let pool = work::pool(args.output.jobs)?;
     let done = |_: &Path| bar.inc(1);
     let found: Vec<JobComparison> =
-        pool.install(|| jobs.iter().map(|job| compare_job(job, choices, done)).collect());
+        pool.install(|| jobs.iter().map(|job| compare_job(job, &choices, done)).collect());
     bar.finish_and_clear();
     jobs.iter().for_each(warn_of_gaps);
     found.iter().flat_map(|job| &job.failures).for_each(|failure| terminal::print_line(failure));

@@ -1,5 +1,6 @@
 //! A job of many ranks: what its worst rank needs under each allocator, and how far the ranks lie apart.
 
+use super::cards;
 use super::table::cell;
 use super::verdict::caution;
 use crate::compare::job::{JobComparison, RankComparison};
@@ -16,7 +17,11 @@ pub fn sections(job: &JobComparison) -> Vec<Section> {
         return Vec::new();
     }
     let labels = job.labels();
-    vec![allocators(job, &labels), ranks(job, &labels), Section::words(verdict(job, &labels))]
+    let mut sections = vec![allocators(job, &labels), ranks(job, &labels)];
+    sections.push(Section::words(verdict(job, &labels)));
+    let cards = cards::of_job(job, &labels);
+    sections.extend((!cards.is_empty()).then(|| Section::words(cards)));
+    sections
 }
 
 fn allocators(job: &JobComparison, labels: &[String]) -> Section {

@@ -3,6 +3,7 @@
 //! A report is one file in this folder; the command line makes `--export-NAME` of it. What columns there are is settled
 //! in [`columns`](super::columns), once for all reports.
 
+pub mod cards;
 mod csv;
 pub mod job;
 mod json;
