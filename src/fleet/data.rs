@@ -17,6 +17,8 @@ pub struct FleetSummary {
     pub jobs: u64,
     /// Ranks whose recording shows only a part of the job: what they hold is a lower bound.
     pub incomplete_ranks: u64,
+    /// Ranks that have no row, as no recording of theirs is there or can be read: what their jobs hold is a lower bound.
+    pub missing_ranks: u64,
     /// Rows of the table `errors`.
     pub errors: u64,
     /// The cards that jobs are to fit on, the smallest first.
@@ -88,8 +90,12 @@ pub struct FleetJob {
     pub date: String,
     /// Its ranks.
     pub ranks: u64,
-    /// Whether what is known of its ranks are bounds or estimates, because one of them was not recorded completely.
+    /// Whether what is known of it are bounds or estimates, because a rank was not recorded, or not completely.
     pub is_lower_bound: bool,
+    /// Ranks whose recording shows only a part of the job.
+    pub incomplete_ranks: u64,
+    /// Ranks of which no recording is there or can be read.
+    pub missing_ranks: u64,
     /// What its ranks hold under the reference and do not use at their peaks, summed; `None` if the reference has none.
     pub lost_bytes: Option<Bytes>,
     /// The worst rank under each allocator that ran; the reference comes first.

@@ -19,7 +19,7 @@ const ORDINARY: f64 = 6.0;
 #[derive(Debug, Clone, Default)]
 pub(super) struct RankFacts {
     pub(super) rank: Option<u64>,
-    file: String,
+    pub(super) file: String,
     events: u64,
     /// Most bytes requested at any time.
     pub(super) requested: Bytes,

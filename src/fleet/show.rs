@@ -50,6 +50,7 @@ pub(crate) fn clauses(fleet: &FleetSummary) -> Vec<String> {
     let used = 100.0 * reference.utilization();
     clauses.push(format!("{what}. Of the reserved memory {used:.1} % is in use at the peaks."));
     clauses.extend(caution(fleet));
+    clauses.extend(missing(fleet));
     clauses
 }
 
@@ -118,7 +119,7 @@ fn saves(total: &FleetTotal, reference: &FleetTotal) -> bool {
 
 /// What ranks hold under an allocator, summed, in a sentence.
 fn held(fleet: &FleetSummary, total: &FleetTotal, bytes: Bytes) -> String {
-    let certainty = certainty(fleet.incomplete_ranks > 0, &total.allocator);
+    let certainty = certainty(fleet.incomplete_ranks, fleet.missing_ranks, &total.allocator);
     format!("{}{}", certainty.words(), Size(bytes))
 }
 
@@ -129,11 +130,12 @@ fn role(label: &str) -> Option<Role> {
 
 /// How a figure under an allocator, named by its label, stands to the jobs'. Tables do not tell whether it is the
 /// beginning that an incomplete recording lacks.
-fn certainty(is_partial: bool, label: &str) -> Certainty {
-    match is_partial {
-        false => Certainty::Exact,
-        true if label == RECORDED || role(label) == Some(Role::Bound) => Certainty::AtLeast,
-        true => Certainty::About,
+fn certainty(incomplete: u64, missing: u64, label: &str) -> Certainty {
+    match incomplete {
+        0 if missing == 0 => Certainty::Exact,
+        0 => Certainty::AtLeast,
+        _ if label == RECORDED || role(label) == Some(Role::Bound) => Certainty::AtLeast,
+        _ => Certainty::About,
     }
 }
 
@@ -152,6 +154,19 @@ fn caution(fleet: &FleetSummary) -> Option<String> {
     ))
 }
 
+/// The ranks that no recording shows.
+fn missing(fleet: &FleetSummary) -> Option<String> {
+    let (verb, whose) = match fleet.missing_ranks {
+        0 => return None,
+        1 => ("has", "its job needs"),
+        _ => ("have", "their jobs need"),
+    };
+    let ranks = Count(fleet.missing_ranks, "rank");
+    Some(format!(
+        "{ranks} {verb} no recording that can be read: what {whose} is at least what is shown, and the card is unknown."
+    ))
+}
+
 fn totals(fleet: &FleetSummary) -> Section {
     let has_time = fleet.totals.iter().any(|total| total.predicted_driver_ns.is_some());
     let mut heading = vec!["allocator", "reserved, sum", "utilization", "saved", "saved %"];
@@ -160,7 +175,7 @@ fn totals(fleet: &FleetSummary) -> Section {
         heading.push("driver time");
     }
     let row = |total: &FleetTotal| {
-        let certainty = certainty(fleet.incomplete_ranks > 0, &total.allocator);
+        let certainty = certainty(fleet.incomplete_ranks, fleet.missing_ranks, &total.allocator);
         let mut cells = vec![
             total.allocator.clone(),
             Bounded { bytes: total.reserved_bytes, certainty }.to_string(),
@@ -227,8 +242,8 @@ fn cards(fleet: &FleetSummary) -> Section {
         title += "; none of them: more was requested at once than any has";
     }
     if is_unknown {
-        title += "; unknown: a rank of the job was not recorded completely, ran out of memory or \
-                  held more than any card has";
+        title += "; unknown: a rank of the job was not recorded completely or not at all, ran out of \
+                  memory or held more than any card has";
     }
     Section::new(title, &heading, rows)
 }
@@ -260,7 +275,8 @@ fn jobs(fleet: &FleetSummary) -> Section {
                 None => "-".to_owned(),
                 Some(peak) if peak.oom_ranks > 0 => format!("OOM in {}", peak.oom_ranks),
                 Some(peak) => {
-                    let certainty = certainty(job.is_lower_bound, &total.allocator);
+                    let (incomplete, missing) = (job.incomplete_ranks, job.missing_ranks);
+                    let certainty = certainty(incomplete, missing, &total.allocator);
                     Bounded { bytes: peak.worst_bytes, certainty }.to_string()
                 }
             }

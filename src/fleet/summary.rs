@@ -3,7 +3,7 @@
 //! A job of a date is a group of ranks, which are peers: they should hold about the same. One that does not is named,
 //! with what else it differs in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::data::{CardCount, FleetJob, FleetSummary, FleetTotal, JobPeak, Problem, UnlikeRank};
@@ -52,14 +52,15 @@ pub fn summarize(
     let store = Store::existing(folder)?;
     let mut summary = Summary::new(cards, reference.or(recorded(&store)?));
     let parts = store.parts("ranks")?;
+    let unusable = summary.read_errors(&store)?;
     for group in parts.chunk_by(|one, other| place(one) == place(other)) {
         let mut ranks = Vec::new();
         for part in group {
             ranks.extend(summary.ranks(&store, part)?);
         }
-        summary.add_job(place(&group[0]), &ranks);
+        let place = place(&group[0]);
+        summary.add_job(place, &ranks, unusable.get(place).map_or(&[], Vec::as_slice));
     }
-    summary.read_errors(&store)?;
     Ok(summary.finish())
 }
 
@@ -80,6 +81,23 @@ fn recorded(store: &Store) -> Result<Option<&'static str>, InputError> {
 
 fn is_recorded(run: &Record) -> bool {
     run.text("allocator") == RECORDED
+}
+
+/// A recording that has a problem.
+struct Unusable {
+    file: String,
+    rank: Option<u64>,
+}
+
+/// Ranks of a job without results: files of which no device could be read, and numbers that no file has.
+fn missing(ranks: &[Rank], unusable: &[Unusable]) -> u64 {
+    let read: BTreeSet<&str> = ranks.iter().map(|rank| rank.facts.file.as_str()).collect();
+    let unread = || unusable.iter().filter(|other| !read.contains(other.file.as_str()));
+    let numbers = ranks.iter().filter_map(|rank| rank.facts.rank);
+    let numbers: BTreeSet<u64> = numbers.chain(unread().filter_map(|other| other.rank)).collect();
+    let last = numbers.last().copied().filter(|_| numbers.len() > 1);
+    let without_file = last.map_or(0, |last| last + 1 - numbers.len() as u64);
+    unread().count() as u64 + without_file
 }
 
 /// A summary of the jobs that were read so far.
@@ -157,7 +175,7 @@ impl<'a> Summary<'a> {
     }
 
     /// Counts a job, unless none of its recordings can be used.
-    fn add_job(&mut self, place: &str, ranks: &[Rank]) {
+    fn add_job(&mut self, place: &str, ranks: &[Rank], unusable: &[Unusable]) {
         if ranks.is_empty() {
             return;
         }
@@ -166,12 +184,14 @@ impl<'a> Summary<'a> {
         self.found.ranks += ranks.len() as u64;
         let incomplete = ranks.iter().filter(|rank| !rank.facts.is_complete).count() as u64;
         self.found.incomplete_ranks += incomplete;
+        let missing = missing(ranks, unusable);
+        self.found.missing_ranks += missing;
         let reference = self.reference();
         for rank in ranks {
             self.add_rank(rank, reference);
         }
         for label in 0..self.totals.len() {
-            self.count_cards(label, ranks);
+            self.count_cards(label, ranks, incomplete + missing == 0);
         }
         let peaks = (0..self.totals.len()).filter_map(|label| self.peak(ranks, label)).collect();
         let lost = |run: &Run| run.reserved.saturating_sub(run.active);
@@ -180,9 +200,16 @@ impl<'a> Summary<'a> {
         if let Some(reference) = reference {
             self.name_unlike(&job, &date, ranks, reference);
         }
-        let (ranks, is_lower_bound) = (ranks.len() as u64, incomplete > 0);
-        let job = FleetJob { job, date, ranks, is_lower_bound, lost_bytes, peaks };
-        self.found.worst_jobs.push(job);
+        self.found.worst_jobs.push(FleetJob {
+            job,
+            date,
+            ranks: ranks.len() as u64,
+            is_lower_bound: incomplete + missing > 0,
+            incomplete_ranks: incomplete,
+            missing_ranks: missing,
+            lost_bytes,
+            peaks,
+        });
         self.trim(8 * NAMED);
     }
 
@@ -241,12 +268,12 @@ impl<'a> Summary<'a> {
     /// All ranks of a job need cards that are enough for the worst one. What it held is enough. A smaller card may be,
     /// where the allocator gives back what it caches, so that no card is known not to be enough but one that has less
     /// than was requested at once.
-    fn count_cards(&mut self, label: usize, ranks: &[Rank]) {
+    fn count_cards(&mut self, label: usize, ranks: &[Rank], is_whole: bool) {
         let runs = || ranks.iter().filter_map(|rank| rank.run(label));
         let count = runs().count() as u64;
         let smallest =
             |bytes: Bytes| self.cards.iter().position(|card| card.capacity_bytes >= bytes);
-        let is_known = ranks.iter().all(|rank| rank.facts.is_complete);
+        let is_known = is_whole && count == ranks.len() as u64;
         let enough = runs().map(Run::enough).max().unwrap_or(0);
         let requested = ranks.iter().map(|rank| rank.facts.requested).max().unwrap_or(0);
         let total = &mut self.totals[label];
@@ -269,19 +296,26 @@ impl<'a> Summary<'a> {
         }
     }
 
-    fn read_errors(&mut self, store: &Store) -> Result<(), InputError> {
+    /// Counts the problems; the recordings that have one, by job and date.
+    fn read_errors(
+        &mut self,
+        store: &Store,
+    ) -> Result<BTreeMap<String, Vec<Unusable>>, InputError> {
+        let mut found: BTreeMap<String, Vec<Unusable>> = BTreeMap::new();
         for part in store.parts("errors")? {
+            let of_job = found.entry(place(&part).to_owned()).or_default();
             for record in read(store, "errors", &part)? {
                 self.found.errors += 1;
                 let (file, problem) = (record.text("file"), record.text("problem"));
                 let text =
                     problem.strip_prefix(&format!("{file}: ")).unwrap_or(&problem).to_owned();
+                of_job.push(Unusable { file: file.clone(), rank: record.some_whole("rank") });
                 if self.problems.len() < PROBLEMS || self.problems.contains_key(&text) {
                     self.problems.entry(text).or_insert((0, file)).0 += 1;
                 }
             }
         }
-        Ok(())
+        Ok(found)
     }
 
     fn finish(mut self) -> FleetSummary {

@@ -66,6 +66,13 @@ fn facts(summary: &FleetSummary) -> Vec<(String, String)> {
             summary.incomplete_ranks,
             ["rank not recorded completely", "ranks not recorded completely"],
         ),
+        (
+            summary.missing_ranks,
+            [
+                "rank without a recording that can be read",
+                "ranks without a recording that can be read",
+            ],
+        ),
         (summary.errors, ["recording with a problem", "recordings with a problem"]),
     ];
     let found = counts.into_iter().filter(|&(count, _)| count > 0);

@@ -177,3 +177,42 @@ fn a_rank_that_leaves_requests_out_saves_nothing() {
         .stdout(predicate::str::is_match(none).unwrap())
         .stdout(predicate::str::is_match(one).unwrap());
 }
+
+/// The numbers say that a rank has no file; a file that cannot be read is one of a rank, too.
+#[test]
+fn no_card_is_counted_for_a_job_that_lacks_a_rank() {
+    for (name, content) in
+        [("rank3", None), ("rank2", Some("no recording")), ("rank3", Some("no recording"))]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let (input, out) = (folder.path().join("in"), folder.path().join("out"));
+        put("streams", &input.join("job/rank0.pickle.xz"));
+        put("streams", &input.join("job/rank1.pickle.xz"));
+        match content {
+            None => put("streams", &input.join(format!("job/{name}.pickle.xz"))),
+            Some(text) => fs::write(input.join(format!("job/{name}.pickle")), text).unwrap(),
+        }
+        put("streams", &input.join("whole/rank0.pickle.xz"));
+        fleet(&input, &out).args(["--allocators", "caching"]).assert().code(if content.is_some() {
+            2
+        } else {
+            0
+        });
+        let json: Value = serde_json::from_str(&report(&out, &["--json"])).unwrap();
+        let json = &json["result"];
+        let (missing, ranks) = match content {
+            Some(_) => (1 + u64::from(name == "rank3"), 2),
+            None => (1, 3),
+        };
+        assert_eq!(json["missing_ranks"], missing, "{name}");
+        for total in json["totals"].as_array().unwrap() {
+            assert_eq!(total["unknown_cards"], ranks, "{total}");
+            assert_eq!(total["enough_cards"][0]["count"], 1, "{total}");
+        }
+        for job in json["worst_jobs"].as_array().unwrap() {
+            assert_eq!(job["is_lower_bound"], job["job"].as_str().unwrap().starts_with("job"));
+        }
+        let text = report(&out, &[]);
+        assert!(text.contains("no recording that can be read") && text.contains(">= "), "{text}");
+    }
+}
