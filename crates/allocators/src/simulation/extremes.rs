@@ -33,7 +33,8 @@ impl Range {
 pub struct Extremes {
     seen: Range,
     reserved: Bytes,
-    most: Bytes,
+    /// The most so far; of `active` up to the last stretch.
+    most: Held,
     /// Index of the first event in which as much was reserved as never before or after; `None`: it was so at the
     /// beginning.
     pub peak_event: Option<usize>,
@@ -42,12 +43,13 @@ pub struct Extremes {
 impl Extremes {
     /// Those of a run that begins with `usage`.
     pub fn new(usage: Usage) -> Self {
-        let reserved = usage.reserved;
-        Self { seen: Range::of(usage), reserved, most: reserved, peak_event: None }
+        let most = Held::of(usage);
+        Self { seen: Range::of(usage), reserved: most.reserved, most, peak_event: None }
     }
 
     /// What was seen since the last call, where `now` is the present usage, with which the next stretch begins.
     pub fn take(&mut self, now: Usage) -> Range {
+        self.most.active = self.most.active.max(self.seen.high.active);
         std::mem::replace(&mut self.seen, Range::of(now))
     }
 
@@ -59,9 +61,17 @@ impl Extremes {
         let Range { low, high } = &mut self.seen;
         low.reserved = low.reserved.min(reserved);
         high.reserved = high.reserved.max(reserved);
-        if most > self.most {
-            (self.most, self.peak_event) = (most, Some(index));
+        if most > self.most.reserved {
+            (self.most.reserved, self.peak_event) = (most, Some(index));
             high.reserved = high.reserved.max(most);
+        }
+    }
+
+    /// Up to the end of an attempt this much was active at most.
+    fn attempt(&mut self, most: Bytes) {
+        let high = &mut self.seen.high;
+        if most > self.most.active {
+            high.active = high.active.max(most);
         }
     }
 }
@@ -76,7 +86,12 @@ impl<D> Observer<D> for Extremes {
         // What an attempt gets is given back before we look, but it was held.
         let is_attempt = step.event.kind == EventKind::Attempt;
         if reserved != self.reserved || is_attempt {
-            let most = if is_attempt { step.allocator.peak().reserved } else { reserved };
+            let mut most = reserved;
+            if is_attempt {
+                let peak = step.allocator.peak();
+                most = peak.reserved;
+                self.attempt(peak.active);
+            }
             self.reserve(reserved, most, step.index);
         }
     }
