@@ -40,7 +40,9 @@ pub struct RecordedOom {
     pub requested_bytes: Bytes,
     /// Bytes that PyTorch held then.
     pub reserved_bytes: Bytes,
-    /// Bytes that were live then.
+    /// Bytes of these that lay in free blocks.
+    pub unused_bytes: Bytes,
+    /// Bytes that were live then, without what rounding added.
     pub live_bytes: Bytes,
     /// Bytes that the driver had left, if the recording tells.
     pub device_free_bytes: Option<Bytes>,
@@ -53,9 +55,9 @@ pub struct RecordedOom {
 }
 
 impl RecordedOom {
-    /// Bytes that were held and not live; `None` if they are less than the least block, which is rounding.
+    /// Bytes that were held and in no block in use; `None` if they are hardly any.
     pub fn free_bytes(&self) -> Option<Bytes> {
-        let free = self.reserved_bytes.saturating_sub(self.live_bytes);
+        let free = self.unused_bytes;
         Some(free).filter(|&free| free > 0 && free >= self.reserved_bytes / 1000)
     }
 
@@ -91,6 +93,7 @@ pub(crate) fn recorded_oom(opened: &Opened) -> Option<RecordedOom> {
         own_line: own_line.flatten(),
         requested_bytes: requested,
         reserved_bytes: refused.held,
+        unused_bytes: refused.free,
         live_bytes: live,
         device_free_bytes: refused.device_free,
         driver_request_bytes: refused.needed,

@@ -328,8 +328,10 @@ impl<'a> Verifier<'a> {
                 let needed = self.model.segment_for(request.size);
                 // 0 is what a file says that does not know.
                 let device_free = Some(entry.addr).filter(|&free| free > 0);
-                let held = self.model.usage().reserved;
-                self.report.refused.get_or_insert(Refused { held, device_free, needed });
+                let usage = self.model.usage();
+                let (held, free) = (usage.reserved, usage.reserved.saturating_sub(usage.active));
+                let refused = Refused { held, free, device_free, needed };
+                self.report.refused.get_or_insert(refused);
                 if request.pool != entry.pool {
                     self.report.labels.pools.push((last, request.pool));
                 }

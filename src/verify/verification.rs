@@ -28,6 +28,8 @@ pub struct Difference {
 pub struct Refused {
     /// Memory that was held.
     pub held: Bytes,
+    /// How much of it lay in free blocks.
+    pub free: Bytes,
     /// Memory that the driver had left, where the recording tells.
     pub device_free: Option<Bytes>,
     /// Memory that PyTorch asked the driver for.

@@ -29,14 +29,16 @@ pub fn verdict(comparison: &Comparison) -> String {
         clauses.extend(alternative(comparison));
     }
     clauses.extend(bound(comparison));
-    if clauses.is_empty() || is_empty(comparison) {
-        clauses.clear();
-        clauses.push("nothing was requested".to_owned());
+    if is_empty(comparison) {
+        clauses = vec!["nothing was requested".to_owned()];
     }
-    let first = oom.map_or(String::new(), |oom| sentence(oom) + " ");
     let rest = clauses.join("; ");
-    let rest = if oom.is_some() { capitalized(&rest) } else { rest };
-    format!("{}: {first}{rest}.{}", comparison.heading(), caution(&comparison.coverage))
+    let text = match oom.map(sentence) {
+        Some(first) if rest.is_empty() => first,
+        Some(first) => format!("{first} {}.", capitalized(&rest)),
+        None => format!("{rest}."),
+    };
+    format!("{}: {text}{}", comparison.heading(), caution(&comparison.coverage))
 }
 
 /// A further sentence on what is not the whole job.
@@ -47,8 +49,12 @@ pub(super) fn caution(coverage: &Coverage) -> String {
 
 /// Whether no run reserved a byte, or refused one.
 fn is_empty(comparison: &Comparison) -> bool {
-    let is_idle = |run: &RunSummary| run.reserved_peak_bytes == 0 && run.oom_count == 0;
     comparison.recorded_oom.is_none() && comparison.runs.iter().all(is_idle)
+}
+
+/// Whether a run reserved no byte and refused none.
+fn is_idle(run: &RunSummary) -> bool {
+    run.reserved_peak_bytes == 0 && run.oom_count == 0
 }
 
 /// The out-of-memory of a recording: where, how much, and why what there was did not do.
@@ -122,12 +128,14 @@ fn choices(comparison: &Comparison) -> impl Iterator<Item = &RunSummary> {
     comparison.runs.iter().filter(|run| run.is_choice())
 }
 
-/// What the reference reserved for what was in use.
+/// What the reference reserved for what was in use; without one that reserved any, the first run that did.
 fn held(comparison: &Comparison) -> Option<String> {
-    let run = comparison.reference().filter(|run| run.reserved_peak_bytes > 0)?;
+    let mut runs = comparison.reference().into_iter().chain(&comparison.runs);
+    let run = runs.find(|run| !is_idle(run))?;
     let who = match run.allocator.as_str() {
         RECORDED => "PyTorch reserved".to_owned(),
-        _ if run.oom_count > 0 => return None,
+        // Of those that one could use, it is said with the others.
+        _ if run.oom_count > 0 => return (!run.is_choice()).then(|| failure(run)),
         _ => format!("{} reserves", run.label()),
     };
     let (reserved, active) = (Size(run.reserved_peak_bytes), Size(run.active_peak_bytes));
@@ -368,6 +376,7 @@ mod tests {
             own_line: None,
             requested_bytes: 5 * MIB,
             reserved_bytes: 90 * MIB,
+            unused_bytes: 0,
             live_bytes: 90 * MIB,
             device_free_bytes,
             driver_request_bytes,
@@ -389,8 +398,12 @@ mod tests {
         ] {
             assert_eq!(sentence(&oom), format!("{begin}{why}{end}"));
         }
-        let free = RecordedOom { live_bytes: 80 * MIB, ..refused(20 * MIB, None) };
+        let free =
+            RecordedOom { unused_bytes: 10 * MIB, live_bytes: 80 * MIB, ..refused(20 * MIB, None) };
         assert!(sentence(&free).contains("; 10 MiB of 90 MiB was free, but in no block"));
+        // What rounding added to blocks in use is not free.
+        let rounded = RecordedOom { live_bytes: 80 * MIB, ..refused(20 * MIB, None) };
+        assert!(sentence(&rounded).contains("; all of the 90 MiB that PyTorch held was in use"));
         let full = RecordedOom { shortfall: Shortfall::TooMuch, ..refused(20 * MIB, None) };
         assert!(sentence(&full).contains("; none of 90 MiB was free. No allocator"));
     }
@@ -400,5 +413,19 @@ mod tests {
         assert_eq!(verdict(&Comparison::default()), ": nothing was requested.");
         let runs = ["caching", "expandable", "bound"].map(|name| run(name, 0.0, 0.0)).to_vec();
         assert_eq!(verdict(&comparison("caching", runs)), "job: nothing was requested.");
+    }
+
+    #[test]
+    fn nothing_was_requested_is_said_only_where_nothing_was() {
+        let one = || vec![run("caching", 2.0, 1.0)];
+        let oom = RecordedOom { shortfall: Shortfall::NotShort, ..refused(20 * MIB, Some(GIB)) };
+        let oom = Comparison { recorded_oom: Some(oom), ..comparison("caching", one()) };
+        assert!(verdict(&oom).ends_with("a memory fraction, a MemPool or the driver refused it."));
+        let no_reference = verdict(&comparison("none", one()));
+        assert_eq!(no_reference, "job: caching reserves 2 GiB for 1 GiB in use (50.0 %).");
+        let short =
+            RunSummary { oom_count: 1, first_oom_event: Some(7), ..run("native", 0.0, 0.0) };
+        let short = comparison("native", vec![short]);
+        assert_eq!(verdict(&short), "job: native runs out of memory at event 7.");
     }
 }
