@@ -144,3 +144,30 @@ fn the_step_in_which_a_recording_ends_can_be_asked_about() {
     at(file, 5).code(2).stderr(contains("no step 5; the recording has 3 steps"));
     at("traces/opt-1.3b-RO.pickle.xz", 99).code(2);
 }
+
+#[test]
+fn of_a_job_the_rank_that_ran_out_of_memory_is_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |rank: u64, case: &str| {
+        std::fs::copy(case, folder.path().join(format!("job.r{rank}.pickle"))).unwrap();
+    };
+    let whole = "tests/data/cases/stacks/python.pickle";
+    let blame = |at: &str| gmlake_sim().arg("blame").arg(folder.path()).args(["--at", at]).assert();
+    put(0, whole);
+    put(1, whole);
+    let none = blame("oom").code(2).stdout("");
+    none.stderr(
+        contains("job.r0.pickle: memory never").and(contains("job.r1.pickle: memory never")),
+    );
+    put(1, FREE);
+    let explained = contains("job.r1.pickle, device 0: PyTorch ran out of memory in step 3")
+        .and(contains("Memory was not short"));
+    blame("oom").success().stdout(explained).stderr(contains("never ran out").not());
+    // Where several did, their rows are compared.
+    put(2, FREE);
+    blame("oom").success().stdout(contains("2 ranks, each at its own moment"));
+    // A rank may have no such step.
+    let lacks = contains("warning: ").and(contains("job.r0.pickle: no step 3; "));
+    blame("step:3").success().stderr(lacks);
+    blame("step:99").code(2).stdout("");
+}

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use gmlake::blame::{
-    At, Blame, By, JobBlame, Message, Question, RankBlame, blame, folded, growth, loss, refusal,
-    show as report,
+    At, Blame, BlameError, By, JobBlame, Message, Question, RankBlame, blame, folded, growth, loss,
+    refusal, show as report,
 };
 use gmlake::report::section::Section;
 use gmlake::sim::job::{Job, is_many, jobs};
@@ -22,26 +22,68 @@ use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &BlameArgs) -> Result<Answer> {
     let is_job = args.job.job || args.input.files.iter().any(|file| is_many(file));
+    let files = &args.input.files[..];
     match (args.fragmentation, args.growth, args.at) {
-        (true, _, _) => each(args, |opened| {
+        (true, _, _) => each(args, files, |opened| {
             let scenario = scenario(args, opened)?;
             let by = by(&args.names, opened)?;
             let found = loss(&scenario, by, args.names.innermost)?;
             Ok((report::loss_sections(&found, args.names.top), found))
         }),
-        (_, true, _) => each(args, |opened| {
+        (_, true, _) => each(args, files, |opened| {
             let by = by(&args.names, opened)?;
             let found = growth(opened, by, args.names.innermost, args.after);
             Ok((report::growth_sections(&found, args.names.top), found))
         }),
-        (_, _, At::Oom) if !is_job && !wants_rows(args) => each(args, |opened| {
-            let scenario = scenario(args, opened)?;
-            let by = by(&args.names, opened)?;
-            let found = refusal(&scenario, by, args.names.innermost)?;
-            Ok((report::refusal_sections(&found, args.names.top), found))
-        }),
+        (_, _, At::Oom) if !wants_rows(args) => match is_job {
+            false => explain_oom(args, files),
+            true => main_of_job_oom(args),
+        },
         _ => main_of_rows(args, is_job),
     }
+}
+
+/// Explains the out-of-memory of each file.
+fn explain_oom(args: &BlameArgs, files: &[PathBuf]) -> Result<Answer> {
+    each(args, files, |opened| {
+        let scenario = scenario(args, opened)?;
+        let by = by(&args.names, opened)?;
+        let found = refusal(&scenario, by, args.names.innermost)?;
+        Ok((report::refusal_sections(&found, args.names.top), found))
+    })
+}
+
+/// Explains the out-of-memory of a job in which one rank ran out; of several the rows are compared.
+fn main_of_job_oom(args: &BlameArgs) -> Result<Answer> {
+    let jobs = jobs(&args.input.files, args.job.job)?;
+    let (mut short, mut failures) = (Vec::new(), Vec::new());
+    for file in jobs.iter().flat_map(|job| &job.ranks).map(|rank| &rank.path) {
+        match open(file, &args.input.open(true)).map_err(anyhow::Error::from) {
+            Ok(opened) if ran_out(args, &opened)? => short.push(file.clone()),
+            Ok(_) => {}
+            Err(error) if message::explained(&error).is_some() => return main_of_rows(args, true),
+            Err(error) => failures.push(error),
+        }
+    }
+    if short.len() != 1 {
+        return main_of_rows(args, true);
+    }
+    jobs.iter().for_each(warn_of_gaps);
+    failures.iter().for_each(terminal::print_error);
+    let answer = explain_oom(args, &short)?;
+    Ok(if failures.is_empty() { answer } else { Answer::Incomplete })
+}
+
+/// Whether memory ran out in a recording; under an allocator, in its run.
+fn ran_out(args: &BlameArgs, opened: &Opened) -> Result<bool> {
+    Ok(match is_simulated(args) {
+        true => scenario(args, opened)?.run()?.first_oom_event.is_some(),
+        false => opened.first_failure().is_some(),
+    })
+}
+
+fn is_simulated(args: &BlameArgs) -> bool {
+    args.allocator.is_some() || args.device_memory.is_some() || args.alloc_conf.is_some()
 }
 
 /// Whether something is to be written that only the rows of a moment have.
@@ -55,13 +97,14 @@ fn wants_rows(args: &BlameArgs) -> bool {
 /// Answers for each file by itself.
 fn each<T: Serialize>(
     args: &BlameArgs,
+    files: &[PathBuf],
     answer: impl Fn(&Opened) -> Result<(Vec<Section>, T)>,
 ) -> Result<Answer> {
     let exports = Exports::json("blame", &args.output.export_json)?;
     let (mut sections, mut found) = (Vec::new(), Vec::new());
     let mut result = Answer::Yes;
-    let bar = work::files(&args.input.files);
-    for file in &args.input.files {
+    let bar = work::files(files);
+    for file in files {
         match opened(args, file).and_then(|opened| answer(&opened)) {
             Ok((more, one)) => {
                 sections.extend(more);
@@ -118,10 +161,8 @@ fn main_of_rows(args: &BlameArgs, is_job: bool) -> Result<Answer> {
     let bar = work::files(&ranks);
     for job in &jobs {
         warn_of_gaps(job);
-        let before = messages.len();
         let wanted = Some(&mut worst).filter(|_| !drawn.is_empty());
-        let blame = of_job(args, job, wanted, &mut messages, &bar);
-        let is_complete = blame.ranks.len() + messages.len() - before == job.ranks.len();
+        let (blame, is_complete) = of_job(args, job, wanted, &mut messages, &bar);
         found.extend(Some(blame).filter(|blame| !blame.ranks.is_empty()));
         answer = if is_complete { answer } else { Answer::Incomplete };
     }
@@ -163,26 +204,41 @@ struct Worst {
     stacks: Vec<(String, u64)>,
 }
 
-/// The ranks of a job that could be used, and the messages that stand in place of recordings.
+/// The ranks of a job that could be used, and whether all could be; the messages that stand in place of recordings.
 fn of_job(
     args: &BlameArgs,
     job: &Job,
     mut stacks: Option<&mut Worst>,
     messages: &mut Vec<Message>,
     bar: &ProgressBar,
-) -> JobBlame {
+) -> (JobBlame, bool) {
     let mut found = JobBlame { name: job.name.clone(), ranks: Vec::new() };
+    let (mut without, mut failures) = (Vec::new(), Vec::new());
     for rank in &job.ranks {
         match of_rank(args, &rank.path, stacks.as_deref_mut()) {
             Ok(blame) => found.ranks.push(RankBlame { rank: rank.number, blame }),
             Err(error) => match message::explained(&error) {
                 Some(message) => messages.push(message),
-                None => terminal::print_error(&error),
+                None if lacks_moment(args.at, &error) => without.push(error),
+                None => failures.push(error),
             },
         }
         bar.inc(1);
     }
-    found
+    // A rank may lack a moment that others have.
+    match found.ranks.is_empty() {
+        true => failures.append(&mut without),
+        false if args.at == At::Oom => {}
+        false => without.iter().for_each(|error| terminal::warn(&format!("{error:#}"))),
+    }
+    failures.iter().for_each(terminal::print_error);
+    (found, failures.is_empty())
+}
+
+/// Whether all that is wrong with a recording is that it has no such step, event or out-of-memory.
+fn lacks_moment(at: At, error: &anyhow::Error) -> bool {
+    let is_moment = matches!(error.downcast_ref(), Some(BlameError::Moment(_)));
+    is_moment && matches!(at, At::Oom | At::Step(_) | At::Event(_))
 }
 
 fn of_rank(args: &BlameArgs, file: &Path, stacks: Option<&mut Worst>) -> Result<Blame> {
@@ -212,9 +268,7 @@ fn opened(args: &BlameArgs, file: &Path) -> Result<Opened> {
 
 fn question<'o>(args: &BlameArgs, opened: &'o Opened) -> Result<Question<'o>> {
     let by = by(&args.names, opened)?;
-    let is_simulated =
-        args.allocator.is_some() || args.device_memory.is_some() || args.alloc_conf.is_some();
-    let scenario = is_simulated.then(|| scenario(args, opened)).transpose()?;
+    let scenario = is_simulated(args).then(|| scenario(args, opened)).transpose()?;
     Ok(Question { at: args.at, by, innermost: args.names.innermost, scenario })
 }
 
