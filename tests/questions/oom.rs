@@ -167,7 +167,8 @@ fn of_a_job_the_rank_that_ran_out_of_memory_is_explained() {
     put(2, FREE);
     blame("oom").success().stdout(contains("2 ranks, each at its own moment"));
     // A rank may have no such step.
-    let lacks = contains("warning: ").and(contains("job.r0.pickle: no step 3; "));
+    put(3, POOL);
+    let lacks = contains("warning: ").and(contains("job.r3.pickle: no step 3; "));
     blame("step:3").success().stderr(lacks);
     blame("step:99").code(2).stdout("");
 }
