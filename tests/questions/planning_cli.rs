@@ -65,6 +65,26 @@ fn a_card_that_the_reserve_takes_whole_does_not_fit() {
         .stdout(contains("The smallest of these devices that runs job: H100 80GB: caching."));
 }
 
+#[test]
+fn a_sentence_on_cards_names_what_was_asked_about() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = job(folder.path(), "job.csv", 64, 10);
+    let plan = |more: &[&str]| {
+        let run = gmlake_sim().arg("plan").arg(&path).args(more).assert().success();
+        String::from_utf8(run.get_output().stdout.clone()).unwrap()
+    };
+    let native = plan(&["--allocators", "native", "--cards", "T4"]);
+    assert!(
+        native.ends_with("The smallest of these devices that runs job: T4: native.\n"),
+        "{native}"
+    );
+    let bound = plan(&["--allocators", "bound", "--cards", "T4"]);
+    assert!(!bound.contains("The smallest of these devices"), "{bound}");
+    let small = ["--cards", "none", "--device-memory", "20MiB", "--allocators"];
+    let none = plan(&[&small[..], &["caching,lake"]].concat());
+    assert!(none.ends_with("None of these devices runs job with caching, lake.\n"), "{none}");
+}
+
 /// The result of `compare` or `plan` as JSON.
 fn exported(command: &str, path: &Path, more: &[&str]) -> serde_json::Value {
     let run = gmlake_sim().arg(command).arg(path).args(more).arg("--json").assert().success();

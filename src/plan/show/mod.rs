@@ -28,7 +28,7 @@ pub fn job_sections(job: &JobPlan) -> Vec<Section> {
         if is_anything_known(job, first) {
             sections.push(targets(job, first));
         }
-        sections.push(Section::words(verdict(job, first)));
+        sections.extend(verdict(job, first).map(Section::words));
     }
     sections
 }
@@ -238,19 +238,21 @@ fn cell(job: &JobPlan, plan: &Plan, verdict: &Verdict) -> String {
     }
 }
 
-/// The smallest device on which each allocator runs that one could train with.
-fn verdict(job: &JobPlan, first: &Plan) -> String {
+/// The smallest device on which each allocator runs that one could train with, or else each that is no bound.
+fn verdict(job: &JobPlan, first: &Plan) -> Option<String> {
     if let Some(caution) = job.coverage.caution() {
-        return format!("No device can be recommended for {}: {caution}.", job.name);
+        return Some(format!("No device can be recommended for {}: {caution}.", job.name));
     }
     let mut order: Vec<usize> = (0..first.targets.len()).collect();
     order.sort_by_key(|&target| first.targets[target].capacity_bytes);
     let runs = |index: usize, target: usize| {
         job.verdict(index, target).is_some_and(|(_, verdict)| verdict.trial.runs())
     };
-    let choices: Vec<usize> =
-        (0..first.needs.len()).filter(|&index| first.needs[index].is_choice()).collect();
-    let mut left = choices;
+    let those = |is_shown: fn(&Need) -> bool| {
+        let indices = (0..first.needs.len()).filter(|&index| is_shown(&first.needs[index]));
+        Some(indices.collect::<Vec<_>>()).filter(|found| !found.is_empty())
+    };
+    let mut left = those(Need::is_choice).or_else(|| those(|need| !need.is_bound()))?;
     let mut clauses = Vec::new();
     for target in order {
         let (now, later): (Vec<usize>, _) =
@@ -260,10 +262,17 @@ fn verdict(job: &JobPlan, first: &Plan) -> String {
             clauses.push(format!("{}: {}", first.targets[target].name, names(first, &now)));
         }
     }
+    if clauses.is_empty() {
+        return Some(format!(
+            "None of these devices runs {} with {}.",
+            job.name,
+            names(first, &left)
+        ));
+    }
     if !left.is_empty() {
         clauses.push(format!("none of these: {}", names(first, &left)));
     }
-    format!("The smallest of these devices that runs {}: {}.", job.name, clauses.join("; "))
+    Some(format!("The smallest of these devices that runs {}: {}.", job.name, clauses.join("; ")))
 }
 
 fn names(plan: &Plan, indices: &[usize]) -> String {
