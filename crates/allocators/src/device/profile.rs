@@ -16,6 +16,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::call::{Amount, Call, PerCall};
+use gmlake_core::printable::printable;
 use gmlake_core::reader_error;
 use gmlake_core::units::{Bytes, MIB};
 
@@ -136,7 +137,7 @@ impl Profile {
     /// # Errors
     /// If it is not JSON, lacks a call, or holds a price that is negative, or that no driver takes.
     pub fn from_json(text: &str) -> Result<Self, ProfileError> {
-        let profile: Self = serde_json::from_str(text).map_err(|error| {
+        let mut profile: Self = serde_json::from_str(text).map_err(|error| {
             let (line, column) = (error.line(), error.column());
             let problem = reader_error::json(&error);
             ProfileError::Content(format!("line {line}, column {column}: {problem}"))
@@ -154,6 +155,17 @@ impl Profile {
         if let Some((name, price)) = of_calls.chain(others).find(is_wrong) {
             let problem = format!("price of {name} is {price:e}; expected 0 to {MOST_NS:e} ns");
             return Err(ProfileError::Content(problem));
+        }
+        if let Some((call, _)) =
+            profile.calls.rows().find(|(call, lines)| lacks_sizes(*call, lines))
+        {
+            let name = call.name();
+            let problem =
+                format!("{name}: expected prices by ascending up_to, the last one without it");
+            return Err(ProfileError::Content(problem));
+        }
+        for text in [&mut profile.name, &mut profile.device, &mut profile.source] {
+            *text = printable(text).into_owned();
         }
         Ok(profile)
     }
@@ -177,6 +189,13 @@ impl Profile {
         let holds = |line: &&Line| line.up_to.is_none_or(|most| amount.each() <= most);
         self.calls[call].iter().find(holds).map_or(0.0, |line| line.of(amount))
     }
+}
+
+/// Whether a memory call has sizes for which no price holds, or lines that hold for none.
+fn lacks_sizes(call: Call, lines: &[Line]) -> bool {
+    let sizes = || lines.iter().map(|line| line.up_to.unwrap_or(Bytes::MAX));
+    let is_whole = lines.last().is_some_and(|last| last.up_to.is_none());
+    call < Call::Synchronize && !(is_whole && sizes().zip(sizes().skip(1)).all(|(a, b)| a < b))
 }
 
 #[cfg(test)]
@@ -212,10 +231,31 @@ mod tests {
         );
         let huge =
             negative.replacen("\"per_call_ns\": -", "\"per_call_ns\": 1e13, \"per_mib_ns\": ", 1);
+        let with_lines = |lines: serde_json::Value| {
+            let mut other: serde_json::Value =
+                serde_json::from_str(include_str!("profiles/h200.json")).unwrap();
+            other["calls"]["mem_alloc"] = lines;
+            other.to_string()
+        };
+        let up_to = |bytes: u64| serde_json::json!({"up_to": bytes, "per_call_ns": 1.0});
+        let all = || serde_json::json!({"per_call_ns": 1.0});
+        assert!(Profile::from_json(&with_lines(serde_json::json!([up_to(5), all()]))).is_ok());
+        let lists =
+            [vec![], vec![up_to(5)], vec![all(), up_to(5)], vec![up_to(9), up_to(5), all()]];
+        for list in lists {
+            let error = Profile::from_json(&with_lines(list.into())).unwrap_err().to_string();
+            assert!(error.contains("mem_alloc: expected prices by ascending up_to"), "{error}");
+        }
         for text in ["", "{}", "{\"name\": 3}", negative.as_str(), huge.as_str()] {
             let error = Profile::from_json(text).unwrap_err().to_string();
             assert!(error.starts_with("not a device profile: ") && !error.contains('\n'));
         }
+    }
+
+    #[test]
+    fn names_in_a_profile_stay_on_their_line() {
+        let text = include_str!("profiles/h200.json").replacen("\"h200\"", "\"a\\nb\"", 1);
+        assert_eq!(Profile::from_json(&text).unwrap().name, "a\\nb");
     }
 
     /// The paper's Table 1 (2 GiB in chunks of 2 and 128 MiB), which its profile is made to follow.
