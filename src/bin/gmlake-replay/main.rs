@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context;
 use clap::{CommandFactory, FromArgMatches};
 use gmlake::host_memory::OrEnd;
-use gmlake::report::{remove_unfinished, usage_error};
+use gmlake::report::{remove_unfinished, usage_error, write_manual};
 
 use args::{Args, Command};
 
@@ -74,6 +74,6 @@ fn run_command(command: Command, stop: &AtomicBool) -> anyhow::Result<bool> {
 fn man(folder: &Path) -> anyhow::Result<bool> {
     let wrong = || format!("{}: cannot write the manual pages", folder.display());
     std::fs::create_dir_all(folder).with_context(wrong)?;
-    clap_mangen::generate_to(<Args as CommandFactory>::command(), folder).with_context(wrong)?;
+    write_manual(<Args as CommandFactory>::command(), folder).with_context(wrong)?;
     Ok(true)
 }

@@ -11,6 +11,7 @@ use std::fs;
 
 use anyhow::{Context, bail};
 use clap::Command;
+use gmlake::report::write_manual;
 
 use crate::args::{self, CompletionsArgs, HelpArgs, ManArgs};
 use crate::topics::PAGES;
@@ -108,6 +109,6 @@ pub(crate) fn man(args: &ManArgs) -> anyhow::Result<Answer> {
     let folder = &args.out;
     let wrong = || format!("{}: cannot write the manual pages", folder.display());
     fs::create_dir_all(folder).with_context(wrong)?;
-    clap_mangen::generate_to(with_long_help(args::command()), folder).with_context(wrong)?;
+    write_manual(with_long_help(args::command()), folder).with_context(wrong)?;
     Ok(Answer::Yes)
 }
