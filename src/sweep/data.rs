@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::allocator::{Role, find};
 use crate::run::RunSummary;
 use crate::trace::{Bounded, Certainty};
 use crate::units::Bytes;
@@ -113,6 +114,11 @@ impl SweepRow {
     /// Most physical memory held, as a reader may take it for the job.
     pub fn reserved(&self) -> Bounded {
         Bounded { bytes: self.reserved_peak_bytes, certainty: self.certainty }
+    }
+
+    /// A number that means nothing for a lower bound, which is no allocator.
+    pub fn of_allocator(&self, value: Option<u64>) -> Option<u64> {
+        value.filter(|_| find(&self.allocator).is_none_or(|spec| spec.role != Role::Bound))
     }
 
     /// The value of an axis, if this allocator has it.

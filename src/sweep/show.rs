@@ -27,9 +27,9 @@ const COLUMNS: &[Column<SweepRow>] = &[
     ("oom_count", |row| Value::whole(row.oom_count)),
     ("first_oom_event", |row| Value::whole(row.first_oom_event)),
     ("first_oom_step", |row| Value::whole(row.first_oom_step)),
-    ("alloc_retries", |row| Value::whole(row.alloc_retries)),
-    ("device_calls", |row| Value::whole(row.device_calls)),
-    ("predicted_driver_ns", |row| Value::whole(row.predicted_driver_ns)),
+    ("alloc_retries", |row| Value::whole(row.of_allocator(Some(row.alloc_retries)))),
+    ("device_calls", |row| Value::whole(row.of_allocator(Some(row.device_calls)))),
+    ("predicted_driver_ns", |row| Value::whole(row.of_allocator(row.predicted_driver_ns))),
     ("host_ns", |row| Value::whole(row.host_ns)),
 ];
 
@@ -90,10 +90,13 @@ pub fn sections(sweep: &Sweep) -> Vec<Section> {
         cells.push(row.reserved().to_string());
         cells.push(grouped(row.oom_count));
         cells.push(format!("{:.1} %", 100.0 * row.utilization));
-        cells.extend([row.alloc_retries, row.device_calls].map(grouped));
+        let of_allocator = |value: Option<u64>, show: fn(u64) -> String| {
+            row.of_allocator(value).map_or_else(|| "-".to_owned(), show)
+        };
+        let counts = [row.alloc_retries, row.device_calls];
+        cells.extend(counts.map(|count| of_allocator(Some(count), grouped)));
         if is_priced {
-            let time = row.predicted_driver_ns.map(|ns| Nanos(ns as f64).to_string());
-            cells.push(time.unwrap_or_else(|| "-".to_owned()));
+            cells.push(of_allocator(row.predicted_driver_ns, |ns| Nanos(ns as f64).to_string()));
         }
         cells
     };

@@ -6,7 +6,7 @@ use super::limits::range_in_words;
 use super::verification::{Difference, Verification};
 use crate::alloc_conf::TorchVersion;
 use crate::trace::{Action, PoolId, Records};
-use crate::units::Bytes;
+use crate::units::{Bytes, Count};
 
 /// What a verification found, for programs; the field names are the names in the JSON export.
 #[derive(Debug, Clone, Serialize)]
@@ -119,9 +119,10 @@ impl VerificationSummary {
         }
         if self.start_blocks > 0 {
             let undecided = self.start_uncertain - self.start_decided;
+            let were = if self.start_blocks == 1 { "was" } else { "were" };
             words.push(format!(
-                "recording began late: {} blocks were live, {undecided} of them of uncertain size",
-                self.start_blocks
+                "recording began late: {} {were} live, {undecided} of them of uncertain size",
+                Count(self.start_blocks, "block")
             ));
         }
         if let Some(limit) = self.limit_bytes {

@@ -73,3 +73,37 @@ fn where_nothing_was_requested_it_says_so() {
             .and(contains("Lower bounds").not()),
     );
 }
+
+#[test]
+fn counts_of_none_are_not_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("job.csv");
+    fs::write(&path, "event,id,size,stream\nalloc,a,3GiB,0\n").unwrap();
+    let sweep = |memory: &str, line: &'static str| {
+        let mut run = gmlake_sim();
+        run.arg("sweep").arg(&path).args(["--allocators", "lake,bound", "--only-fitting"]);
+        run.args(["--set", memory]).assert().success().stderr(contains(line))
+    };
+    let left_out = "gmlake-sim: 0 runs; 2 points left out, with less memory than is live at once\n";
+    sweep("device-memory=1GiB", left_out);
+    // A lower bound makes no driver calls.
+    let bound = predicate::str::is_match(r"\nbound +4GiB +3 GiB +0 +100.0 % +- +-\n").unwrap();
+    sweep("device-memory=4GiB", "").stdout(bound);
+}
+
+#[test]
+fn what_holds_no_decisions_is_not_exact() {
+    let state = "tests/data/cases/truncated/state-only.pickle";
+    let nothing = contains("there is nothing to verify: no decision was recorded");
+    gmlake_sim().args(["verify", state]).assert().code(2).stdout("").stderr(nothing);
+}
+
+#[test]
+fn a_chart_without_content_is_no_trouble_with_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut plot = gmlake_sim();
+    plot.args(["plot", "tests/data/by_hand.csv", "--chart", "latency", "--out"]);
+    let words = contains("no training steps were found").and(contains("help files").not());
+    plot.arg(folder.path().join("p.svg")).assert().code(2).stderr(words);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}

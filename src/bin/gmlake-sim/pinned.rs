@@ -35,7 +35,15 @@ pub(crate) fn tune(args: &TuneArgs) -> Result<Answer> {
 /// `gmlake-sim verify --host`
 pub(crate) fn verify(args: &VerifyArgs) -> Result<Answer> {
     let exports = Exports::json("verify", &args.export_json)?;
-    let (found, answer) = each(&args.input, |recording| Ok(recording.verify()?))?;
+    let (found, answer) = each(&args.input, |recording| {
+        let found = recording.verify()?;
+        anyhow::ensure!(
+            found.requests > 0,
+            "{}: there is nothing to verify: all blocks are from before the recording, or pinned by the program itself",
+            found.file
+        );
+        Ok(found)
+    })?;
     exports.tell(&found, verifications)?;
     let is_exact = found.iter().all(|one| one.differences == 0);
     Ok(if answer == Answer::Yes && !is_exact { Answer::No } else { answer })

@@ -7,7 +7,7 @@ use anyhow::bail;
 use gmlake::report::section;
 use gmlake::sweep::chart::write_sweep;
 use gmlake::sweep::{Grid, Journal, Sweep, SweepPlan, Swept, show as report, sweep};
-use gmlake::units::{Count, Grouped};
+use gmlake::units::Count;
 
 use crate::args::{SweepArgs, SweepOutputArgs};
 use crate::export::Exports;
@@ -77,12 +77,16 @@ fn print_counts(found: &Swept) {
         terminal::warn(caution);
     }
     if (*shared > 0 || *left_out > 0) && !terminal::is_quiet() {
-        let runs = Count(rows.len() as u64 - shared, "run");
-        let goes = if *shared == 1 { "goes" } else { "go" };
-        let (shared, left_out) = (Count(*shared, "point"), Grouped(*left_out));
-        terminal::print_line(&format!(
-            "{runs}; {shared} {goes} as without a memory limit; {left_out} left out"
-        ));
+        let mut words = vec![Count(rows.len() as u64 - shared, "run").to_string()];
+        if *shared > 0 {
+            let goes = if *shared == 1 { "goes" } else { "go" };
+            words.push(format!("{} {goes} as without a memory limit", Count(*shared, "point")));
+        }
+        if *left_out > 0 {
+            let points = Count(*left_out, "point");
+            words.push(format!("{points} left out, with less memory than is live at once"));
+        }
+        terminal::print_line(&words.join("; "));
     }
 }
 

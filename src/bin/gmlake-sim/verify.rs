@@ -51,6 +51,11 @@ fn verify_file(file: &Path, args: &VerifyArgs, bar: &ProgressBar) -> Result<Veri
     environment.memory_fraction = args.memory_fraction;
     environment.total_memory = args.device_memory.unwrap_or(environment.total_memory);
     let found = verify(&records, &environment);
+    anyhow::ensure!(
+        found.difference_count > 0 || found.compared.iter().any(|&count| count > 0),
+        "{}: there is nothing to verify: no decision was recorded",
+        remote::shown(file)
+    );
     let mut summary = VerificationSummary::new(&remote::shown(file), &records, &found);
     summary.torch_version = version.to_string();
     Ok(summary)
