@@ -50,10 +50,14 @@ fn table(one: &PinnedComparison, is_shown: impl Fn(&PinnedRow) -> bool) -> Secti
     Section::new(title, &heading, one.rows.iter().filter(|row| is_shown(row)).map(row).collect())
 }
 
-/// How many times what was needed, or between which bounds.
+/// How many times what was needed, or between which bounds; of nothing nothing is a multiple.
 fn times(bytes: Bytes, one: &PinnedComparison) -> String {
-    let times = |needed: Bytes| format!("{:.2}", bytes as f64 / needed.max(1) as f64);
+    let times = |needed: Bytes| match needed {
+        0 => "-".to_owned(),
+        needed => format!("{:.2}", bytes as f64 / needed as f64),
+    };
     match one.needed_peak_least_bytes {
+        _ if one.needed_peak_bytes == 0 => times(0),
         None => times(one.needed_peak_bytes),
         Some(least) => format!("{} to {}", times(one.needed_peak_bytes), times(least)),
     }

@@ -49,7 +49,7 @@ pub fn parse_size(text: &str) -> Result<Bytes, String> {
 pub fn parse_memory(text: &str) -> Result<Bytes, String> {
     let (size, text) = (parse_size(text)?, text.trim());
     if text.ends_with(|c: char| c.is_ascii_digit()) && (1..MIB).contains(&size) {
-        let bytes = format!("{text} without a unit is {size} bytes");
+        let bytes = format!("{text} without a unit is {}", Count(size, "byte"));
         return Err(format!("{bytes}: write {text}GiB, or {size}B if you mean it"));
     }
     Ok(size)
@@ -243,6 +243,8 @@ mod tests {
         assert_eq!(parse_memory("85899345920"), Ok(80 * GIB));
         let message = parse_memory("40").unwrap_err().to_string();
         assert_eq!(message, "40 without a unit is 40 bytes: write 40GiB, or 40B if you mean it");
+        let message = parse_memory("1").unwrap_err().to_string();
+        assert!(message.starts_with("1 without a unit is 1 byte: "), "{message}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Topics: the pages that explain errors, in the program so that they are at hand without a network.
 
 use gmlake::alloc_conf::ConfError;
-use gmlake::report::ExportError;
+use gmlake::report::{ExportError, ReportError};
 use gmlake::sim::job::JobError;
 use gmlake::sim::{ChoiceError, FileError};
 use gmlake::trace::{Position, TraceError};
@@ -30,9 +30,15 @@ pub(crate) fn page_of(error: &(dyn std::error::Error + 'static)) -> Option<&'sta
             Some("recording")
         }
         _ if error.is::<ChoiceError>() || error.is::<ConfError>() => Some("settings"),
-        _ if error.is::<ExportError>() => Some("files"),
+        _ if error.is::<ExportError>() => is_about_file(error).then_some("files"),
         _ => None,
     }
+}
+
+/// Whether a file could not be written for its own sake, and not as there is nothing to show.
+fn is_about_file(error: &(dyn std::error::Error + 'static)) -> bool {
+    let report = error.source().and_then(|source| source.downcast_ref());
+    !matches!(report, Some(ReportError::Empty(_) | ReportError::NoHistory))
 }
 
 /// Whether it is about a remote file that did not come.
