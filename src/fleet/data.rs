@@ -17,7 +17,7 @@ pub struct FleetSummary {
     pub jobs: u64,
     /// Ranks whose recording shows only a part of the job: what they hold is a lower bound.
     pub incomplete_ranks: u64,
-    /// Ranks that have no row, as no recording of theirs is there or can be read: what their jobs hold is a lower bound.
+    /// Ranks of which no recording is there or can be read: what their jobs hold is a lower bound.
     pub missing_ranks: u64,
     /// Rows of the table `errors`.
     pub errors: u64,

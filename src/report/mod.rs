@@ -4,7 +4,6 @@
 mod answer;
 mod csv;
 mod export;
-mod manual;
 mod overwrite;
 mod packed;
 pub(crate) mod palette;
@@ -18,7 +17,6 @@ mod usage;
 pub use answer::{SCHEMA_VERSION, write_answer};
 pub(crate) use csv::{Column, cells, write_cells, write_rows};
 pub use export::{Export, ExportError, remove_unfinished};
-pub use manual::write_manual;
 pub use overwrite::{is_stdout, refuse_overwriting};
 pub(crate) use palette::{Colour, Rgb};
 pub use picture::ImageFormat;

@@ -21,3 +21,4 @@ mod readable;
 mod reports;
 mod terminal;
 mod tidy;
+mod timeline;

@@ -11,6 +11,7 @@ mod blame_category;
 mod blame_cli;
 mod blame_stacks;
 mod cache;
+mod cards;
 mod emptying;
 mod fleet;
 mod fleet_again;

@@ -5,6 +5,8 @@
 mod args;
 mod calibrate;
 mod fit;
+#[path = "../gmlake-sim/manual.rs"]
+mod manual;
 mod outputs;
 mod overwrite;
 mod prices;
@@ -19,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context;
 use clap::{CommandFactory, FromArgMatches};
 use gmlake::host_memory::OrEnd;
-use gmlake::report::{remove_unfinished, usage_error, write_manual};
+use gmlake::report::{remove_unfinished, usage_error};
 
 use args::{Args, Command};
 
@@ -74,6 +76,6 @@ fn run_command(command: Command, stop: &AtomicBool) -> anyhow::Result<bool> {
 fn man(folder: &Path) -> anyhow::Result<bool> {
     let wrong = || format!("{}: cannot write the manual pages", folder.display());
     std::fs::create_dir_all(folder).with_context(wrong)?;
-    write_manual(<Args as CommandFactory>::command(), folder).with_context(wrong)?;
+    manual::write_manual(<Args as CommandFactory>::command(), folder).with_context(wrong)?;
     Ok(true)
 }

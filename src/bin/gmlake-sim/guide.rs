@@ -11,9 +11,9 @@ use std::fs;
 
 use anyhow::{Context, bail};
 use clap::Command;
-use gmlake::report::write_manual;
 
 use crate::args::{self, CompletionsArgs, HelpArgs, ManArgs};
+use crate::manual::write_manual;
 use crate::topics::PAGES;
 use crate::{Answer, completion, terminal};
 

@@ -23,6 +23,7 @@ mod fleet;
 mod fleet_report;
 mod guide;
 mod inspect;
+mod manual;
 mod message;
 mod overwrite;
 mod page;

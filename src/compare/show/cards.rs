@@ -1,4 +1,4 @@
-//! The cards on which allocators run a recording, in a line each. Of a job that was recorded in part, that is not known.
+//! The cards on which allocators run a recording, in a line each. Of a job that was recorded in part they are unknown.
 
 use crate::compare::comparison::Comparison;
 use crate::compare::job::JobComparison;

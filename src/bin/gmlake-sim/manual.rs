@@ -1,17 +1,13 @@
-//! Manual pages, a file for each command.
+//! Manual pages, a file for each command. Both programs have this module.
 
 use std::path::Path;
 
 use clap::Command;
 use clap_mangen::Man;
-
-use super::{Export, ExportError};
+use gmlake::report::{Export, ExportError};
 
 /// Writes the pages of a program and of the commands in it into a folder, each complete or not at all.
-///
-/// # Errors
-/// If a page cannot be written.
-pub fn write_manual(command: Command, folder: &Path) -> Result<(), ExportError> {
+pub(crate) fn write_manual(command: Command, folder: &Path) -> Result<(), ExportError> {
     let mut command = command.disable_help_subcommand(true);
     command.build();
     write_pages(&command, folder)
