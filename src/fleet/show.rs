@@ -242,8 +242,8 @@ fn cards(fleet: &FleetSummary) -> Section {
         title += "; none of them: more was requested at once than any has";
     }
     if is_unknown {
-        title += "; unknown: a rank of the job was not recorded completely or not at all, ran out of \
-                  memory or held more than any card has";
+        title += "; unknown: a rank of the job was not recorded completely or not at all, ran out \
+                  of memory or held more than any card has";
     }
     Section::new(title, &heading, rows)
 }
