@@ -116,7 +116,7 @@ impl Bench {
 
 fn summary(name: &str, rows: &[Row]) -> Summary {
     let own: Vec<&Row> = rows.iter().filter(|row| row.allocator == name).collect();
-    let oom_count = own.iter().map(|row| row.oom_count).sum();
+    let oom_count = own.iter().fold(0_u64, |sum, row| sum.saturating_add(row.oom_count));
     let scored = if oom_count == 0 { &own[..] } else { &[] };
     let memory: Vec<f64> = scored.iter().filter_map(|row| row.memory()).collect();
     let once: Vec<u64> = scored.iter().filter_map(|row| row.driver_once_ns).collect();
@@ -211,5 +211,12 @@ mod tests {
         let names: Vec<_> = front.iter().map(|summary| summary.allocator.as_str()).collect();
         assert_eq!(names, ["lake", "gmlake", "caching"]);
         assert!(bench.summaries.iter().all(|summary| summary.on_best_card == 1));
+    }
+
+    #[test]
+    fn counts_that_were_made_up_are_no_panic() {
+        let refused = |trace| Row { oom_count: u64::MAX / 2 + 1, ..row(trace, "lake", 1, 1) };
+        let bench = Bench::new("mine", "h200", vec![refused("a"), refused("b")]);
+        assert_eq!(bench.summaries[0].oom_count, u64::MAX);
     }
 }

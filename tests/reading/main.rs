@@ -12,6 +12,7 @@ mod cases;
 mod coverage;
 mod cuts;
 mod devices;
+mod extremes;
 mod foreign;
 mod formats;
 mod inputs;

@@ -31,6 +31,7 @@ mod options;
 mod origins;
 mod perfetto;
 mod pickle;
+mod plausible;
 mod records;
 mod rmm;
 mod room;

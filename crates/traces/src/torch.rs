@@ -19,6 +19,7 @@ use rustc_hash::FxHashSet;
 use super::both::halves;
 use super::error::excerpt;
 use super::numbers::Numbers;
+use super::plausible::{Extent, plausible};
 use super::room::no_room;
 use super::settings::RawSettings;
 use super::stack_table::StackTable;
@@ -34,9 +35,6 @@ use gmlake_core::units::Bytes;
 /// The key that this library's own snapshots have in addition to PyTorch's. What they hold is not PyTorch's doing, so
 /// that its segments say nothing about what PyTorch would have decided.
 pub(super) const FOREIGN: &str = "gmlake";
-
-/// No size is so large: PyTorch refuses to ask for more.
-const MOST_BYTES: Bytes = 1 << 60;
 
 /// The `action` of a trace entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -83,6 +81,15 @@ impl RawEntry {
         let (stream, pool) = (StreamId(stream), PoolId(pool));
         let time_us = time_us.min(Entry::LATEST_US);
         Entry { addr, size, time_us, stack, stream, action, pool }
+    }
+
+    /// Adds its size, and its place if it is one of memory from the driver.
+    #[inline]
+    fn measure(&self, extent: &mut Extent) {
+        extent.add(self.size);
+        if matches!(self.action, RawAction::Known(action) if action.is_driver_call()) {
+            extent.add_place(self.addr, self.size);
+        }
     }
 }
 
@@ -156,6 +163,7 @@ pub(super) struct Snapshot {
     /// The memory that may still be taken. Shared objects let a small pickle describe a huge document.
     room: Bytes,
     limit: Bytes,
+    extent: Extent,
 }
 
 #[derive(Debug, Default)]
@@ -190,7 +198,8 @@ impl Snapshot {
     #[inline]
     pub(super) fn entry(&mut self, device: u32, raw: &RawEntry) -> Result<()> {
         self.spend(size_of::<Entry>() as Bytes)?;
-        plausible(raw.size)?;
+        raw.measure(&mut self.extent);
+        self.extent.check()?;
         let records = &mut self.device(device)?.records;
         match raw.action {
             RawAction::Known(action) => records.entries.push(raw.with(action)),
@@ -230,10 +239,11 @@ impl Snapshot {
             _ => unreachable!("entries of other kinds are added one by one"),
         };
         if !entries.is_empty() {
-            let mut most = 0;
-            let entries = entries.into_iter().inspect(|raw| most = most.max(raw.size));
+            let mut extent = self.extent;
+            let entries = entries.into_iter().inspect(|raw| raw.measure(&mut extent));
             self.device(device)?.records.entries = entries.map(known).collect();
-            plausible(most)?;
+            self.extent = extent;
+            extent.check()?;
         }
         Ok(())
     }
@@ -273,6 +283,9 @@ impl Snapshot {
         let address = raw.address.or(first).unwrap_or(0);
         let (blocks, live_stacks) = place_blocks(address, &raw.blocks)?;
         let size = blocks.iter().map(|block| block.size).sum();
+        self.extent.add(size);
+        self.extent.add_place(address, size);
+        self.extent.check()?;
         let (is_small, is_expandable) = (raw.is_small, raw.is_expandable);
         let segment = Segment { address, size, stream, pool, is_small, is_expandable, blocks };
         let records = &mut self.device(raw.device)?.records;
@@ -399,16 +412,6 @@ impl Snapshot {
     pub(super) fn spend(&mut self, cost: u64) -> Result<()> {
         take(&mut self.room, cost, self.limit)
     }
-}
-
-/// Fails for a size that no memory has and no program means; sums of smaller ones cannot overflow.
-#[inline]
-fn plausible(size: Bytes) -> Result<()> {
-    if size < MOST_BYTES {
-        return Ok(());
-    }
-    let problem = format!("has a size of {size} bytes, which is beyond any memory");
-    Err(TraceError::new(Position::File, problem, "this is no recording of PyTorch"))
 }
 
 /// The streams and pools of some entries, each pair once.
