@@ -28,7 +28,7 @@ use crate::trace::{self, Certainty, Draft, Labels, LoadOptions, Records, Trace, 
 use crate::trace::{both, ingest, peak_live_bytes};
 use crate::units::{Bytes, Size};
 use crate::verify::{Refused, Verification, begins_with_program, counted, range_in_words};
-use crate::verify::{unseen_start, verify};
+use crate::verify::{leads_elsewhere, unseen_start, verify};
 
 /// Opens one device of a file.
 ///
@@ -158,7 +158,7 @@ fn explain(records: &mut Records, environment: &Environment) -> Explained {
         return Explained { found: Some(found), ending: Ending::Snapshot, trace, own };
     }
     drop(draft);
-    if begins_with_program(records, environment) {
+    if leads_elsewhere(records) || begins_with_program(records, environment) {
         records.forget_end();
         return only(Some(verify(records, environment)), Ending::Stopped, own);
     }

@@ -1,6 +1,48 @@
-//! The end of a recording: our segments and blocks next to those of the snapshot.
+//! The end of a recording: our segments and blocks next to those of the snapshot, and whether its entries lead there.
 
-use crate::trace::{BlockState, Segment, SegmentBlock};
+use rustc_hash::FxHashMap;
+
+use crate::trace::{Action, BlockState, Records, Segment, SegmentBlock};
+use crate::units::Bytes;
+
+/// Whether the entries leave something that the final state lacks: a block in use, or a segment. Then they end before
+/// the state was taken. Entries of which some are missing prove nothing.
+pub fn leads_elsewhere(records: &Records) -> bool {
+    let (mut live, mut held) = (FxHashMap::default(), FxHashMap::default());
+    for entry in &records.entries {
+        let known = match entry.action {
+            Action::Alloc => live.insert(entry.addr, entry.size),
+            Action::SegmentAlloc => held.insert(entry.addr, entry.size),
+            Action::FreeRequested | Action::FreeCompleted => {
+                live.remove(&entry.addr);
+                None
+            }
+            Action::SegmentFree => {
+                held.remove(&entry.addr);
+                None
+            }
+            _ => None,
+        };
+        if known.is_some() {
+            return false;
+        }
+    }
+    let is_there = |(at, size): (&u64, &Bytes)| {
+        segment_at(records, *at).is_some_and(|segment| segment.address + segment.size >= at + size)
+    };
+    let is_live = |(at, size): (&u64, &Bytes)| {
+        let blocks = segment_at(records, *at).map_or(&[][..], |segment| &segment.blocks);
+        let block = blocks.binary_search_by_key(at, |block| block.address).map(|at| &blocks[at]);
+        block.is_ok_and(|block| block.state != BlockState::Inactive && block.size >= *size)
+    };
+    !held.iter().all(is_there) || !live.iter().all(is_live)
+}
+
+/// The last segment of the final state that does not begin behind this address.
+fn segment_at(records: &Records, at: u64) -> Option<&Segment> {
+    let behind = records.segments.partition_point(|segment| segment.address <= at);
+    records.segments[..behind].last()
+}
 
 /// Every segment that is not the same on both sides, in words: what is recorded, and what the model has.
 pub(super) fn differing_segments(recorded: &[Segment], model: &[Segment]) -> Vec<(String, String)> {

@@ -20,6 +20,7 @@ mod summary;
 mod unseen;
 mod verification;
 
+pub use ending::leads_elsewhere;
 pub use infer::{begins_with_program, verify};
 pub(crate) use limits::{most_in, range_in_words};
 pub use start::{StartState, state_at};

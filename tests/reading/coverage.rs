@@ -4,8 +4,8 @@ use std::path::Path;
 
 use crate::common::cli::gmlake_sim;
 use crate::common::recordings::{self, case};
-use gmlake::sim::{self, Opened, Setup, choose, open};
-use gmlake::trace::{CoverageKind, LoadOptions};
+use gmlake::sim::{self, Opened, Setup, choose, open, open_bytes};
+use gmlake::trace::{Certainty, CoverageKind, Gap, LoadOptions};
 use serde_json::Value;
 
 fn coverage_of(name: &str) -> Option<(Opened, CoverageKind)> {
@@ -218,4 +218,49 @@ fn every_command_warns_of_a_state_without_history() {
     assert_eq!(answer["verdict"], "unknown");
     assert_eq!(answer["coverage"]["kind"], "state_only");
     assert_eq!(answer["is_lower_bound"], true);
+}
+
+/// Entries of blocks that have a segment each: what is done to the block at so many GiB, of so many MiB.
+fn history(steps: &[(&str, u64, u64)]) -> String {
+    let entry = |&(action, at, mib): &(&str, u64, u64)| {
+        let (at, size) = (at << 30, mib << 20);
+        format!(r#"{{"action": "{action}", "addr": {at}, "size": {size}, "stream": 0}}"#)
+    };
+    steps.iter().map(entry).collect::<Vec<_>>().join(",")
+}
+
+fn taken(at: u64, mib: u64) -> [(&'static str, u64, u64); 2] {
+    [("segment_alloc", at, mib), ("alloc", at, mib)]
+}
+
+fn freed(at: u64, mib: u64) -> [(&'static str, u64, u64); 2] {
+    [("free_requested", at, mib), ("free_completed", at, mib)]
+}
+
+/// What is held at the end, as the history's own entries leave it or not.
+#[test]
+fn a_history_that_stopped_is_partial_whatever_the_model_decides() {
+    for released in [[40, 30], [30, 40]] {
+        let cached = [(30, 200), (40, 64)].map(|(at, mib)| [taken(at, mib), freed(at, mib)]);
+        let released = released.map(|at| ("segment_free", at, if at == 30 { 200 } else { 64 }));
+        let begin = [&taken(10, 100)[..], &cached.concat().concat(), &released].concat();
+        let steps = [begin, taken(50, 8192).to_vec()].concat();
+        for (at, mib) in [(10_u64, 100_u64), (10, 8192), (900, 20_480)] {
+            let (at, size) = (at << 30, mib << 20);
+            let block = format!(
+                r#"{{"address": {at}, "size": {size}, "requested_size": {size}, "state": "active_allocated"}}"#
+            );
+            let text = format!(
+                r#"{{"segments": [{{"address": {at}, "total_size": {size}, "segment_type": "large",
+                "blocks": [{block}]}}], "device_traces": [[{}]]}}"#,
+                history(&steps)
+            );
+            let opened =
+                open_bytes(Path::new("-"), text.as_bytes(), &LoadOptions::default()).unwrap();
+            assert!(opened.coverage.gaps().contains(&Gap::HistoryStopped), "{:?}", opened.coverage);
+            let row = opened.recorded.as_ref().unwrap();
+            assert_eq!(row.certainty, Certainty::AtLeast);
+            assert_eq!((row.reserved_peak_bytes, opened.trace.start_events), (8292 << 20, 0));
+        }
+    }
 }
