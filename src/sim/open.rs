@@ -107,7 +107,7 @@ fn reconstruct(
     }
     let mut notes = found.as_ref().map(notes).unwrap_or_default();
     let file = remote::shown(path);
-    let common = common(&file, &trace, failed, coverage.of_what_was_seen());
+    let common = common(&file, &trace, failed, live_peak, coverage.of_what_was_seen());
     let mut recorded = row(&records, found.as_ref(), &own, common);
     if recorded.as_ref().is_some_and(|row| !has_room(row, live_peak)) {
         recorded = None;
@@ -174,12 +174,19 @@ fn has_room(recorded: &RunSummary, live_peak: Bytes) -> bool {
 }
 
 /// What the trace knows of the recording's own row.
-fn common(file: &str, trace: &Trace, failed: Option<usize>, certainty: Certainty) -> RunSummary {
+fn common(
+    file: &str,
+    trace: &Trace,
+    failed: Option<usize>,
+    live_peak: Bytes,
+    certainty: Certainty,
+) -> RunSummary {
     RunSummary {
         file: file.to_owned(),
         device: trace.device,
         allocator: RECORDED.to_owned(),
         events: trace.events.len() as u64,
+        requested_peak_bytes: live_peak,
         certainty,
         first_oom_event: failed.map(|event| event as u64),
         first_oom_us: failed.and_then(|event| trace.times_us.get(event).copied()),

@@ -28,11 +28,12 @@ fn of_verification(found: &Verification, own: &Tally, common: RunSummary) -> Run
     let (mem_alloc, mem_free) = (own.mem_alloc, own.mem_free);
     // What was there when the recording began is known to the replay only.
     let is_whole = found.start.layout.segments.is_empty();
-    let peak_of = |level: Level| if is_whole { level.peak } else { 0 };
+    let held_peak = if is_whole { own.held.peak } else { 0 };
+    let live_peak = common.requested_peak_bytes;
     RunSummary {
-        requested_peak_bytes: found.peak.requested,
-        active_peak_bytes: found.peak.active.max(peak_of(own.active)),
-        reserved_peak_bytes: found.peak.reserved.max(peak_of(own.held)),
+        requested_peak_bytes: found.peak.requested.max(live_peak),
+        active_peak_bytes: found.peak.active.max(live_peak),
+        reserved_peak_bytes: found.peak.reserved.max(held_peak),
         oom_count: own.failures,
         alloc_retries: found.retries,
         device_calls: CallCounts { mem_alloc, mem_free, ..found.device_calls },
@@ -69,7 +70,6 @@ fn of_totals(records: &Records, own: &Tally, common: RunSummary) -> Option<RunSu
 /// far. Calls of the virtual memory management are not here; the model knows how large the pages are.
 #[derive(Default)]
 pub(crate) struct Tally {
-    active: Level,
     held: Level,
     failures: u64,
     mem_alloc: u64,
@@ -82,8 +82,6 @@ impl Tally {
         let mut tally = Self::default();
         for entry in entries {
             match entry.action {
-                Action::Alloc => tally.active.grow(entry.size),
-                Action::FreeCompleted => tally.active.shrink(entry.size),
                 Action::SegmentAlloc => {
                     tally.held.grow(entry.size);
                     tally.mem_alloc += 1;
@@ -95,7 +93,7 @@ impl Tally {
                 Action::SegmentMap => tally.held.grow(entry.size),
                 Action::SegmentUnmap => tally.held.shrink(entry.size),
                 Action::Oom => tally.failures += 1,
-                Action::FreeRequested | Action::Snapshot => {}
+                _ => {}
             }
         }
         tally

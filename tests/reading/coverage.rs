@@ -5,7 +5,9 @@ use std::path::Path;
 use crate::common::cli::gmlake_sim;
 use crate::common::recordings::{self, case};
 use gmlake::sim::{self, Opened, Setup, choose, open, open_bytes};
-use gmlake::trace::{Certainty, CoverageKind, Gap, LoadOptions};
+use gmlake::trace::{
+    Action, Certainty, CoverageKind, Gap, LoadOptions, load, peak_live_bytes, write_snapshot,
+};
 use serde_json::Value;
 
 fn coverage_of(name: &str) -> Option<(Opened, CoverageKind)> {
@@ -261,6 +263,26 @@ fn a_history_that_stopped_is_partial_whatever_the_model_decides() {
             let row = opened.recorded.as_ref().unwrap();
             assert_eq!(row.certainty, Certainty::AtLeast);
             assert_eq!((row.reserved_peak_bytes, opened.trace.start_events), (8292 << 20, 0));
+        }
+    }
+}
+
+/// The model loses its way where entries of one kind are missing; the entries that are there still count.
+#[test]
+fn the_row_of_a_recording_has_all_that_was_live() {
+    let recordings = recordings::all();
+    for name in ["streams", "graphs"] {
+        let records = load(&recordings[name], &LoadOptions::default()).unwrap().remove(0);
+        for left_out in [Action::FreeRequested, Action::SegmentAlloc, Action::SegmentFree] {
+            let mut records = records.clone();
+            records.entries.retain(|entry| entry.action != left_out);
+            let mut bytes = Vec::new();
+            write_snapshot(&records, &mut bytes).unwrap();
+            let opened = open_bytes(Path::new("-"), &bytes, &LoadOptions::default()).unwrap();
+            let Some(row) = &opened.recorded else { continue };
+            let peaks = [row.requested_peak_bytes, row.active_peak_bytes, row.reserved_peak_bytes];
+            assert!(peaks.is_sorted(), "{name} without {left_out:?}: {peaks:?}");
+            assert!(peaks[0] >= peak_live_bytes(&opened.trace), "{name} without {left_out:?}");
         }
     }
 }
