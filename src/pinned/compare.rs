@@ -5,7 +5,8 @@ use serde::Serialize;
 
 use super::PinnedRecording;
 use crate::alloc_conf::{AllocConf, ConfError, PinnedConf, TorchVersion};
-use crate::trace::{Action, Entry, PoolId};
+use crate::run::RECORDED;
+use crate::trace::{Action, Coverage, Entry, PoolId};
 use crate::units::Bytes;
 use gmlake_allocators::pinned::{ExactPinned, Pinned, in_pages};
 
@@ -22,6 +23,8 @@ const ENABLED: (&str, u16) = ("gmlake.enable(host=True)", 9);
 pub struct PinnedComparison {
     /// The file as given.
     pub file: String,
+    /// How much of the job it shows.
+    pub coverage: Coverage,
     /// The version of PyTorch that is simulated.
     pub torch_version: TorchVersion,
     /// Requests.
@@ -30,7 +33,7 @@ pub struct PinnedComparison {
     pub needed_peak_bytes: Bytes,
     /// The least that this may have been before it was rounded; null if the requests are recorded.
     pub needed_peak_least_bytes: Option<Bytes>,
-    /// Bytes that were pinned before the recording began and given back in it, which are left out.
+    /// Bytes that were pinned before the recording began, as far as it shows, which are left out.
     pub unseen_bytes: Bytes,
     /// Most bytes that the program pinned by itself.
     pub foreign_peak_bytes: Bytes,
@@ -121,8 +124,7 @@ impl PinnedRecording {
     ) -> Result<PinnedComparison, ConfError> {
         let has_rounded = self.own().any(|entry| self.rounds(entry.size));
         let mut rows = Vec::new();
-        let (recorded, unseen_bytes) = self.recorded();
-        rows.extend(self.has_blocks.then_some(recorded));
+        rows.extend(self.has_blocks.then(|| self.recorded()));
         if !has_rounded {
             rows.push(self.run("default", PinnedConf::default(), self.version));
         }
@@ -143,19 +145,20 @@ impl PinnedRecording {
         let foreign = self.records.entries.iter().filter(|entry| self.is_foreign(entry));
         Ok(PinnedComparison {
             file: self.file.clone(),
+            coverage: self.coverage(),
             torch_version: self.version,
             requests,
             needed_peak_bytes: most_in_use(self.own(), |size| size),
             needed_peak_least_bytes: has_rounded.then(|| most_in_use(self.own(), least)),
-            unseen_bytes,
+            unseen_bytes: self.before().held,
             foreign_peak_bytes: most_in_use(foreign, |size| size),
             rows,
         })
     }
 
-    /// What the recorded allocator pinned, and bytes that it gave back without having pinned them in the recording.
-    fn recorded(&self) -> (PinnedRow, Bytes) {
-        let (mut level, mut unseen) = (Level::default(), 0);
+    /// What the recorded allocator pinned. What it gives back without having pinned it in the recording does not count.
+    fn recorded(&self) -> PinnedRow {
+        let mut level = Level::default();
         let mut pinned = FxHashSet::default();
         for entry in self.own() {
             match entry.action {
@@ -168,11 +171,10 @@ impl PinnedRecording {
                     level.unpins += 1;
                     level.set(level.now - in_pages(entry.size));
                 }
-                Action::SegmentFree => unseen += entry.size,
                 _ => {}
             }
         }
-        (level.row("recorded"), unseen)
+        level.row(RECORDED)
     }
 
     fn run(&self, settings: &str, conf: PinnedConf, version: TorchVersion) -> PinnedRow {

@@ -9,6 +9,7 @@
 //! two bounds, unless the settings of the recording round nothing.
 
 mod compare;
+mod coverage;
 mod show;
 mod verify;
 
@@ -37,6 +38,9 @@ pub enum PinnedError {
     /// It has no entries of pinned memory.
     #[error("{0}: no pinned memory: {RECORD_HOST}")]
     Nothing(String),
+    /// It was cut off before that.
+    #[error("{0}: no pinned memory: {1}; copy the file again, or wait for the dump to finish")]
+    CutOff(String, String),
     /// It has the requests alone.
     #[error("{0}: has requests, but no decisions of PyTorch: {RECORD_HOST}")]
     NoDecisions(String),
@@ -65,9 +69,13 @@ impl PinnedRecording {
         let options = LoadOptions { host: true, ..options.clone() };
         let mut all = load(path, &options)?;
         let file = remote::shown(path);
+        let cut_off = all.iter().find_map(|records| records.cut_off.clone());
         all.retain(|records| !records.entries.is_empty());
         if all.is_empty() {
-            return Err(PinnedError::Nothing(file));
+            return Err(match cut_off {
+                Some(what) => PinnedError::CutOff(file, what),
+                None => PinnedError::Nothing(file),
+            });
         }
         let records = choose_device(all, None, path)?;
         let sizes = records.entries.iter().map(|entry| entry.size);

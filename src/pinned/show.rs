@@ -5,6 +5,8 @@ use crate::alloc_conf::TorchVersion;
 use crate::report::Look;
 use crate::report::section::{self, Section};
 use crate::report::table::plain;
+use crate::run::RECORDED;
+use crate::trace::{Bounded, Certainty};
 use crate::units::{Bytes, Count, Grouped, Size};
 
 /// A table for each file, and a sentence.
@@ -39,7 +41,7 @@ fn table(one: &PinnedComparison, is_shown: impl Fn(&PinnedRow) -> bool) -> Secti
     let row = |row: &PinnedRow| {
         vec![
             row.settings.clone(),
-            Size(row.pinned_peak_bytes).to_string(),
+            bounded(one, row).to_string(),
             times(row.pinned_peak_bytes, one),
             Grouped(row.pins).to_string(),
             Grouped(row.unpins).to_string(),
@@ -48,6 +50,12 @@ fn table(one: &PinnedComparison, is_shown: impl Fn(&PinnedRow) -> bool) -> Secti
     };
     let heading = ["setting", "peak pinned", "times the needed", "pins", "unpins", "from PyTorch"];
     Section::new(title, &heading, one.rows.iter().filter(|row| is_shown(row)).map(row).collect())
+}
+
+/// The peak of a row, and how it stands to the job's.
+fn bounded(one: &PinnedComparison, row: &PinnedRow) -> Bounded {
+    let certainty = one.coverage.of_a_run(row.settings == RECORDED);
+    Bounded { bytes: row.pinned_peak_bytes, certainty }
 }
 
 /// How many times what was needed, or between which bounds; of nothing nothing is a multiple.
@@ -64,14 +72,19 @@ fn times(bytes: Bytes, one: &PinnedComparison) -> String {
 }
 
 fn verdict(one: &PinnedComparison) -> String {
-    let needed = Size(one.needed_peak_bytes);
-    let mut words = match one.needed_peak_least_bytes {
-        None => format!("The job needed {needed} at once."),
-        Some(least) => format!(
-            "The job needed from {} to {needed} at once: the recording has rounded sizes. For exact ones record \
-             it again with pinned_max_round_threshold_mb:0,pinned_max_cached_size_mb:0.",
-            Size(least)
-        ),
+    let (needed, certainty) = (Size(one.needed_peak_bytes), one.coverage.of_what_was_seen());
+    let needed = match one.needed_peak_least_bytes.map(Size) {
+        None => format!("{}{needed}", certainty.words()),
+        Some(least) if certainty == Certainty::AtLeast => format!("at least {least}"),
+        Some(least) => format!("from {least} to {needed}"),
+    };
+    let mut words = format!("The job needed {needed} at once");
+    words += match one.needed_peak_least_bytes {
+        None => ".",
+        Some(_) => {
+            ": the recording has rounded sizes. For exact ones record it again with \
+             pinned_max_round_threshold_mb:0,pinned_max_cached_size_mb:0."
+        }
     };
     words += &one.default_row().map_or(String::new(), |default| advice(one, default));
     if one.unseen_bytes > 0 {

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::{PinnedError, PinnedRecording};
 use crate::alloc_conf::TorchVersion;
-use crate::trace::{Action, Entry, PoolId};
+use crate::trace::{Action, Coverage, Entry, PoolId};
 use crate::verify::Difference;
 use gmlake_allocators::pinned::{Pinned, PinnedBlock};
 
@@ -22,6 +22,8 @@ const KEPT: usize = 20;
 pub struct PinnedVerification {
     /// The file as given.
     pub file: String,
+    /// How much of the job it shows.
+    pub coverage: Coverage,
     /// The version of PyTorch that is simulated.
     pub torch_version: TorchVersion,
     /// Entries of the recording.
@@ -72,6 +74,7 @@ impl PinnedRecording {
         let entries = &self.records.entries;
         let mut found = PinnedVerification {
             file: self.file.clone(),
+            coverage: self.coverage(),
             torch_version: self.version,
             entries: entries.len() as u64,
             ..PinnedVerification::default()

@@ -1,13 +1,18 @@
 //! Pinned memory: what PyTorch 2.15 pinned, done again and predicted, and the figures of public reports.
 
+use std::collections::BTreeSet;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use gmlake::alloc_conf::{PinnedConf, TorchVersion};
 use gmlake::pinned::{PinnedComparison, PinnedRecording, PinnedRow, tunings};
 use gmlake::report::Look;
-use gmlake::trace::LoadOptions;
+use gmlake::trace::{CoverageKind, LoadOptions};
 use gmlake::units::{GIB, MIB};
 use gmlake_allocators::pinned::Pinned;
+use proptest::prelude::*;
+
+use crate::common::cli::gmlake_sim;
 
 fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/pinned").join(name)
@@ -128,11 +133,133 @@ fn experts_that_are_offloaded_take_1_78_times_their_size() {
 }
 
 fn snapshot(entries: &str) -> Result<PinnedRecording, gmlake::pinned::PinnedError> {
+    read(&format!(r#"{{"segments": [], "device_traces": [[]], "host_traces": [{entries}]}}"#))
+}
+
+fn read(text: &str) -> Result<PinnedRecording, gmlake::pinned::PinnedError> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("snapshot.json");
-    let text = format!(r#"{{"segments": [], "device_traces": [[]], "host_traces": [{entries}]}}"#);
     std::fs::write(&file, text).unwrap();
     PinnedRecording::open(&file, &LoadOptions::default())
+}
+
+/// A job that takes a block of 4 KiB where none is, and else gives it back; and the blocks that it has in the end.
+fn job(places: &[u64]) -> (Vec<(&'static str, u64, u64)>, BTreeSet<u64>) {
+    let (mut actions, mut live) = (Vec::new(), BTreeSet::new());
+    for &place in places {
+        let at = (1 + place) << 20;
+        let names = match live.insert(at) {
+            true => ["segment_alloc", "alloc"],
+            false => ["free_completed", "segment_free"],
+        };
+        if names[0] == "free_completed" {
+            live.remove(&at);
+        }
+        actions.extend(names.map(|name| (name, at, 4096)));
+    }
+    (actions, live)
+}
+
+/// What of a job is recorded, from some entry on, with the state at its end.
+fn recorded(actions: &[(&str, u64, u64)], live: &BTreeSet<u64>) -> String {
+    let segment = |at: &u64| {
+        format!(
+            r#"{{"device": -1, "address": {at}, "total_size": 4096, "stream": 0, "blocks":
+            [{{"address": {at}, "size": 4096, "requested_size": 4096, "state": "active_allocated"}}]}}"#
+        )
+    };
+    let segments = live.iter().map(segment).collect::<Vec<_>>().join(", ");
+    let entries = entries(actions);
+    format!(r#"{{"host_segments": [{segments}], "host_traces": [{entries}]}}"#)
+}
+
+proptest! {
+    #[test]
+    fn what_a_recording_lacks_is_told(
+        places in prop::collection::vec(0_u64..6, 1..20),
+        from in 0_usize..40,
+        cut in 0_usize..4000,
+    ) {
+        let (actions, live) = job(&places);
+        let from = from.min(actions.len() - 1);
+        let mut held = BTreeSet::new();
+        for (name, at, _) in &actions[..from] {
+            match *name {
+                "segment_alloc" => drop(held.insert(*at)),
+                "segment_free" => drop(held.remove(at)),
+                _ => {}
+            }
+        }
+        let needed = |recording: &PinnedRecording| recording.compare(None).unwrap().needed_peak_bytes;
+        let whole = read(&recorded(&actions, &live)).unwrap();
+        prop_assert!(!whole.coverage().is_partial() && whole.notes().is_empty());
+        let text = recorded(&actions[from..], &live);
+        let late = read(&text).unwrap();
+        let compared = late.compare(None).unwrap();
+        prop_assert_eq!(compared.coverage.is_partial(), !held.is_empty(), "{:?}", compared.coverage);
+        prop_assert_eq!(compared.unseen_bytes, 4096 * held.len() as u64);
+        prop_assert!(compared.needed_peak_bytes <= needed(&whole));
+        if let Ok(part) = read(&text[..cut.min(text.len() - 1)]) {
+            prop_assert!(part.coverage().is_partial() && needed(&part) <= needed(&whole));
+        }
+    }
+}
+
+/// The state at the end stands before the entries, so that it is there where these are cut off.
+#[test]
+fn a_snapshot_that_is_cut_off_is_a_bound() {
+    let packed = std::fs::File::open(example("offload-exact.pickle.xz")).unwrap();
+    let mut bytes = Vec::new();
+    liblzma::read::XzDecoder::new(packed).read_to_end(&mut bytes).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cut.pickle");
+    let mut seen = 0;
+    for share in 1..10 {
+        std::fs::write(&file, &bytes[..bytes.len() * share / 10]).unwrap();
+        match PinnedRecording::open(&file, &LoadOptions::default()) {
+            Ok(part) => {
+                let found = part.compare(None).unwrap();
+                assert_eq!(found.coverage.kind(), CoverageKind::Partial, "{share}");
+                assert_eq!(found.unseen_bytes, 0, "{share}");
+                seen += 1;
+            }
+            Err(error) => assert!(error.to_string().contains("copy the file again"), "{error}"),
+        }
+    }
+    assert!((1..9).contains(&seen), "{seen}");
+}
+
+#[test]
+fn a_recording_that_lacks_something_is_a_bound_and_strictly_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (actions, live) = job(&[0, 1, 2, 1]);
+    let text = recorded(&actions, &live);
+    let late = recorded(&actions[2..], &live);
+    for (name, text, code, why) in [
+        ("late.json", &late[..], 0, "started late, when 4 KiB were in use"),
+        ("cut.json", &text[..text.len() - 90], 0, "the file ends"),
+        ("early.json", &text[..text.find("host_traces").unwrap() - 4], 2, "copy the file again"),
+    ] {
+        std::fs::write(folder.path().join(name), text).unwrap();
+        for command in ["compare", "tune", "verify"] {
+            let run = |more: &[&str]| {
+                let mut run = gmlake_sim();
+                let run = run.current_dir(folder.path()).args([command, "--host", name]).args(more);
+                let output = run.output().unwrap();
+                let texts = [output.stdout, output.stderr];
+                (output.status.code(), texts.map(|text| String::from_utf8(text).unwrap()))
+            };
+            let (found, [said, warned]) = run(&[]);
+            let unknown = if code == 0 && command == "tune" { 3 } else { code };
+            assert_eq!(found, Some(unknown), "{command} {name}: {said}{warned}");
+            assert!(warned.contains(why), "{command} {name}: {warned}");
+            let is_bound = code == 2 || command == "verify" || said.contains("needed at least ");
+            assert!(is_bound, "{command} {name}: {said}");
+            let (found, [said, refused]) = run(&["--strict"]);
+            assert_eq!((found, said.as_str()), (Some(2), ""), "{command} {name}");
+            assert!(refused.contains(why), "{command} {name}: {refused}");
+        }
+    }
 }
 
 fn entries(actions: &[(&str, u64, u64)]) -> String {

@@ -92,7 +92,9 @@ impl<'de> Visitor<'de> for Document<'_, 'de> {
         while let Some(key) = map.next_key::<Cow<str>>()? {
             is_snapshot |= ["segments", "device_traces"].contains(&&*key);
             match &*key {
-                "segments" if !reader.snapshot.is_host => {
+                "segments" | "host_segments"
+                    if reader.snapshot.is_host == (*key == *"host_segments") =>
+                {
                     if std::mem::replace(&mut reader.snapshot.has_segments, true) {
                         return Err(A::Error::custom("a second snapshot"));
                     }

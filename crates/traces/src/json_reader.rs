@@ -104,7 +104,8 @@ pub(super) struct JsonEntry<'a> {
 
 #[derive(Deserialize)]
 pub(super) struct JsonSegment<'a> {
-    device: Option<Whole>,
+    /// -1 is the host.
+    device: Option<Address>,
     address: Option<Address>,
     stream: Option<Whole>,
     segment_pool_id: Option<(Whole, Whole)>,
@@ -303,8 +304,12 @@ impl<'de> Reader<'de> {
                 stack: self.stack(frames, &None, &None)?,
             });
         }
+        let device = match self.snapshot.is_host {
+            true => 0,
+            false => device_of(json.device.map(|device| Whole(device.0)))?,
+        };
         let raw = RawSegment {
-            device: device_of(json.device)?,
+            device,
             address: json.address.map(|at| at.0),
             stream: Whole::or_zero(json.stream),
             pool: json.segment_pool_id.map(|(a, b)| (a.0, b.0)).unwrap_or_default(),

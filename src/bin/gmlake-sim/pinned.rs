@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use gmlake::pinned::{PinnedRecording, comparisons, tunings, verifications};
+use gmlake::remote::shown;
 
 use crate::args::{CompareArgs, InputArgs, TuneArgs, VerifyArgs};
 use crate::export::Exports;
@@ -24,9 +25,10 @@ pub(crate) fn tune(args: &TuneArgs) -> Result<Answer> {
     let (found, answer) = each(&args.input, |recording| Ok(recording.tune()?))?;
     exports.tell(&found, tunings)?;
     let is_known = found.iter().all(|one| one.default_row().is_some());
+    let is_whole = found.iter().all(|one| !one.coverage.is_partial());
     let helps = found.iter().all(|one| one.best().is_some());
     Ok(match answer {
-        Answer::Yes if !is_known => Answer::Unknown,
+        Answer::Yes if !is_known || !is_whole => Answer::Unknown,
         Answer::Yes if !helps => Answer::No,
         other => other,
     })
@@ -55,6 +57,16 @@ fn each<T>(
     find: impl Fn(&PinnedRecording) -> Result<T>,
 ) -> Result<(Vec<T>, Answer)> {
     let options = input.open(false);
-    let open = |file: &PathBuf| find(&PinnedRecording::open(file, &options)?);
+    let open = |file: &PathBuf| {
+        let recording = PinnedRecording::open(file, &options)?;
+        let name = shown(file);
+        for note in recording.notes() {
+            if input.strict {
+                bail!("{name}: {note} (--strict)");
+            }
+            terminal::warn(&format!("{name}: {note}"));
+        }
+        find(&recording)
+    };
     Ok(terminal::usable(input.files.iter().map(open)))
 }

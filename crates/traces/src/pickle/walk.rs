@@ -74,13 +74,16 @@ impl Document<'_> {
 
     /// Notes how far a document goes that was cut off.
     pub(super) fn note_the_end(&self, root: Value, open: &Open, out: &mut Snapshot) {
-        let traces =
-            self.map(root, &Place::ROOT).ok().and_then(|map| self.field(map, "device_traces"));
+        let key = if out.is_host { "host_traces" } else { "device_traces" };
+        let traces = self.map(root, &Place::ROOT).ok().and_then(|map| self.field(map, key));
         let Some(Value::List(list)) = traces else {
             out.cut(0, "the file ends before its events".to_owned());
             return;
         };
-        let devices = self.heap.items(self.heap.sequences[list as usize]).count() as u32;
+        let devices = match out.is_host {
+            true => 1,
+            false => self.heap.items(self.heap.sequences[list as usize]).count() as u32,
+        };
         if !open.lists.contains(&list) {
             // Every event is there; the settings may not be.
             out.cut(devices, "the file ends behind its events".to_owned());
