@@ -4,7 +4,7 @@
 //! was typed, with `*` in place of the rank; the date is one that stands in the path, else that of the file's last
 //! change. A manifest may say otherwise.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Component, Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, io};
@@ -42,7 +42,7 @@ pub struct FileEntry {
 pub struct Listing {
     /// The recordings.
     pub files: Vec<FileEntry>,
-    /// JSON and CSV files that lie beside pickles and are not read.
+    /// JSON and CSV files that lie beside pickles, and what is no file: none of these is read.
     pub left_out: Vec<PathBuf>,
 }
 
@@ -56,7 +56,7 @@ pub fn list(arguments: &[PathBuf], manifest: Option<&Path>) -> Result<Listing, I
     for line in lines {
         let path = line.path;
         let root = path.parent().map(Path::to_owned).unwrap_or_default();
-        let mut file = entry(path, &root)?;
+        let mut file = entry(path, &root);
         file.job = line.job.unwrap_or(file.job);
         file.date = line.date.unwrap_or(file.date);
         file.rank = line.rank.or(file.rank);
@@ -70,9 +70,7 @@ pub fn list(arguments: &[PathBuf], manifest: Option<&Path>) -> Result<Listing, I
             let root = root(argument);
             let found = expand(argument)?;
             left_out.extend(found.left_out);
-            for path in found.files {
-                files.push(entry(path, &root)?);
-            }
+            files.extend(found.files.into_iter().map(|path| entry(path, &root)));
         }
         if files.len() == before {
             let problem = "no recording here: no file ends in .pickle, .pkl, .json or .csv";
@@ -159,23 +157,47 @@ fn expand(argument: &Path) -> Result<Recordings, InputError> {
         return Ok(found);
     }
     if !job::is_pattern(argument) {
+        if !remote::is_remote(argument) {
+            fs::metadata(argument).map_err(|error| io_error(argument, error))?;
+        }
         return Ok(Recordings::all(vec![argument.to_owned()]));
     }
     let is_result = |path: &PathBuf| path.ancestors().skip(1).any(holds_results);
     for path in job::matching(argument)?.into_iter().filter(|path| !is_result(path)) {
-        if path.is_dir() { search(&path, &mut found)? } else { found.files.push(path) }
+        match path.is_dir() {
+            true => search(&path, &mut found)?,
+            false if job::is_special(&path) => found.left_out.push(path),
+            false => found.files.push(path),
+        }
     }
     Ok(found)
 }
 
-/// Adds the recordings in a folder and below it. What begins with a dot is left out, and so are results of a fleet.
+/// Adds the recordings in a folder and below it, of each folder once: links to folders come last, since they may lead
+/// back. What begins with a dot is left out, and so are results of a fleet. A folder in it that cannot be listed stands
+/// for itself, and is a problem when it is read.
 fn search(folder: &Path, found: &mut Recordings) -> Result<(), InputError> {
-    if holds_results(folder) {
-        return Ok(());
+    let mut seen = FxHashSet::default();
+    let mut open = VecDeque::from([folder.to_owned()]);
+    while let Some(next) = open.pop_front() {
+        let real = fs::canonicalize(&next).unwrap_or_else(|_| next.clone());
+        if !seen.insert(real) || holds_results(&next) {
+            continue;
+        }
+        let (files, folders) = match job::inside(&next, true) {
+            Ok(inside) => inside,
+            Err(error) if next == folder => return Err(io_error(folder, error)),
+            Err(_) => {
+                found.files.push(next);
+                continue;
+            }
+        };
+        found.extend(job::recordings(&files));
+        let (links, folders): (Vec<_>, Vec<_>) = folders.into_iter().partition(|f| f.is_symlink());
+        folders.into_iter().rev().for_each(|folder| open.push_front(folder));
+        open.extend(links);
     }
-    let (files, folders) = job::inside(folder, true).map_err(|error| io_error(folder, error))?;
-    found.extend(job::recordings(&files));
-    folders.iter().try_for_each(|folder| search(folder, found))
+    Ok(())
 }
 
 /// The part of an argument that names of jobs leave out: a folder itself, else all before the file or the first `*`.
@@ -190,15 +212,16 @@ fn root(argument: &Path) -> PathBuf {
     parent.components().take_while(is_plain).collect()
 }
 
-fn entry(path: PathBuf, root: &Path) -> Result<FileEntry, InputError> {
-    if remote::is_remote(&path) {
-        // One object that was named is not asked for before it is read.
-        return Ok(named(path, root, 0, String::new(), None));
-    }
-    let about = fs::metadata(&path).map_err(|source| io_error(&path, source))?;
+/// A file of this machine, or one object that was named. Neither an object nor what cannot be looked at is asked for
+/// before it is read.
+fn entry(path: PathBuf, root: &Path) -> FileEntry {
+    let is_remote = remote::is_remote(&path);
+    let Some(about) = fs::metadata(&path).ok().filter(|_| !is_remote) else {
+        return named(path, root, 0, String::new(), None);
+    };
     let changed = about.modified().unwrap_or(UNIX_EPOCH);
     let nanos = changed.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-    Ok(named(path, root, about.len(), nanos.to_string(), Some(changed)))
+    named(path, root, about.len(), nanos.to_string(), Some(changed))
 }
 
 /// A recording whose job, date and rank are in its path below `root`.

@@ -43,7 +43,7 @@ pub struct Job {
     pub name: String,
     /// The files, in the order of their ranks.
     pub ranks: Vec<RankFile>,
-    /// JSON and CSV files that lie beside its pickles and are not read.
+    /// JSON and CSV files that lie beside its pickles, and what is no file: none of these is read.
     pub left_out: Vec<PathBuf>,
 }
 
@@ -52,7 +52,7 @@ pub struct Job {
 pub struct Recordings {
     /// The recordings.
     pub files: Vec<PathBuf>,
-    /// JSON and CSV files that lie beside pickles and are not read.
+    /// JSON and CSV files that lie beside pickles, and what is no file: none of these is read.
     pub left_out: Vec<PathBuf>,
 }
 
@@ -208,7 +208,9 @@ fn expand(argument: &Path) -> Result<Option<Recordings>, JobError> {
         false if is_folder => below(argument)
             .map_err(|error| InputError::at(&shown, format_args!("cannot be listed: {error}")))?,
         false => {
-            Recordings::all(matching(argument)?.into_iter().filter(|path| !path.is_dir()).collect())
+            let paths = matching(argument)?.into_iter().filter(|path| !path.is_dir());
+            let (left_out, files) = paths.partition(|path| is_special(path));
+            Recordings { files, left_out }
         }
     };
     match found.files.is_empty() {
@@ -262,28 +264,37 @@ pub(crate) fn inside(folder: &Path, with_links: bool) -> io::Result<(Vec<PathBuf
     Ok((files, folders))
 }
 
+/// Whether something else than a file is there: a pipe, a socket, a device. Reading one may take for ever.
+pub fn is_special(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|about| !about.is_file() && !about.is_dir())
+}
+
 /// The pickles among the files of one folder, with JSON and CSV files that are other ranks of their jobs; if there are
-/// no pickles, all its JSON and CSV files. What begins with a dot does not count.
+/// no pickles, all its JSON and CSV files. What begins with a dot does not count, and what is no file is left out.
 pub fn recordings(paths: &[PathBuf]) -> Recordings {
     let is_hidden = |path: &PathBuf| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'))
     };
-    let of = |endings: &[&str]| -> Vec<PathBuf> {
+    let mut special = Vec::new();
+    let mut of = |endings: &[&str]| -> Vec<PathBuf> {
         let is_one = |path: &&PathBuf| names::has_ending(path, endings) && !is_hidden(path);
-        paths.iter().filter(is_one).cloned().collect()
+        let found = paths.iter().filter(is_one).cloned();
+        let (odd, files): (Vec<PathBuf>, _) = found.partition(|path| is_special(path));
+        special.extend(odd);
+        files
     };
     let (mut files, others) = (of(&["pickle", "pkl"]), of(&["json", "csv"]));
     if files.is_empty() {
-        return Recordings::all(others);
+        return Recordings { files: others, left_out: special };
     }
     let known: FxHashSet<(String, Option<u64>)> = files.iter().map(|path| of_path(path)).collect();
     let jobs: FxHashSet<&String> = known.iter().map(|(job, _)| job).collect();
-    let (ranks, left_out): (Vec<PathBuf>, _) = others.into_iter().partition(|path| {
+    let (ranks, left_out): (Vec<PathBuf>, Vec<PathBuf>) = others.into_iter().partition(|path| {
         let (job, rank) = of_path(path);
         rank.is_some() && jobs.contains(&job) && !known.contains(&(job, rank))
     });
     files.extend(ranks);
-    Recordings { files, left_out }
+    Recordings { files, left_out: [left_out, special].concat() }
 }
 
 impl Recordings {

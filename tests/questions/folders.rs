@@ -1,7 +1,10 @@
 //! Folders in which pickles lie beside JSON and CSV.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Command as Process;
+use std::time::Duration;
 
 use predicates::prelude::*;
 use predicates::str::contains;
@@ -45,6 +48,50 @@ fn a_fleet_reads_every_rank_and_says_what_it_left_out() {
     fleet(&ranks, &out).assert().success().stderr(contains(LEFT_OUT));
     let found: Vec<_> = rows(&out, "ranks").iter().map(|row| row["rank"].clone()).collect();
     assert_eq!(found, [0, 1]);
+}
+
+/// A folder with one rank that can be read, and a pipe in the place of another.
+fn with_a_pipe(folder: &Path) -> PathBuf {
+    let ranks = folder.join("ranks");
+    fs::create_dir_all(&ranks).unwrap();
+    fs::write(ranks.join("rank0.pickle"), snapshot(&Job::default())).unwrap();
+    assert!(Process::new("mkfifo").arg(ranks.join("rank1.pickle")).status().unwrap().success());
+    ranks
+}
+
+#[test]
+fn what_is_no_file_in_a_folder_is_left_out_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let ranks = with_a_pipe(folder.path());
+    for input in [ranks.clone(), ranks.join("*.pickle")] {
+        for command in [&["compare"][..], &["fits", "--device-memory", "4GiB"]] {
+            let mut run = gmlake_sim();
+            let said = run.args(command).arg(&input).timeout(Duration::from_secs(60)).assert();
+            said.success().stderr(contains("1 special file not read, such as "));
+        }
+    }
+}
+
+/// Links that lead back or nowhere, and pipes: the one recording among them is read, once, by its own name.
+#[test]
+fn nothing_in_its_folders_ends_a_fleet_or_keeps_it_for_ever() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("jobs");
+    let ranks = with_a_pipe(&root);
+    symlink("..", ranks.join("a-way-up")).unwrap();
+    symlink("ranks", root.join("again")).unwrap();
+    symlink("jobs", folder.path().join("more")).unwrap();
+    symlink("../more", root.join("around")).unwrap();
+    symlink("nowhere", root.join("gone.pickle")).unwrap();
+    let out = folder.path().join("out");
+    let said = fleet(&root, &out).timeout(Duration::from_secs(120)).assert().code(2);
+    said.stderr(contains("1 special file not read"));
+    let files = |table: &str| -> Vec<String> {
+        rows(&out, table).iter().map(|row| row["file"].as_str().unwrap().to_owned()).collect()
+    };
+    let (read, failed) = (files("ranks"), files("errors"));
+    assert!(read.len() == 1 && read[0].ends_with("jobs/ranks/rank0.pickle"), "{read:?}");
+    assert!(failed.len() == 1 && failed[0].ends_with("jobs/gone.pickle"), "{failed:?}");
 }
 
 /// A rank without a recording may need more than all others.

@@ -7,7 +7,7 @@ use gmlake::alloc_conf::{TorchVersion, TypedConf};
 use gmlake::device::Profile;
 use gmlake::remote;
 use gmlake::run::RECORDED;
-use gmlake::sim::job::Job;
+use gmlake::sim::job::{self, Job};
 use gmlake::sim::{Choice, Choices, Conf, Setup, choose_with, under};
 use gmlake::units::Count;
 
@@ -101,13 +101,15 @@ pub(crate) fn warn_of_gaps(job: &Job) {
     }
 }
 
-/// Tells of files beside pickles that are not read.
+/// Tells of files beside pickles that are not read, and of what is no file.
 pub(crate) fn warn_of_left_out(files: &[PathBuf]) {
-    if let [first, ..] = files {
-        let files = Count(files.len() as u64, "JSON or CSV file");
-        let first = remote::shown(first);
+    let (special, tables): (Vec<_>, Vec<_>) = files.iter().partition(|path| job::is_special(path));
+    let kinds = [(tables, "JSON or CSV file", " beside pickles"), (special, "special file", "")];
+    for (files, kind, place) in kinds {
+        let Some(first) = files.first() else { continue };
+        let (files, first) = (Count(files.len() as u64, kind), remote::shown(first));
         terminal::warn(&format!(
-            "{files} beside pickles not read, such as {first}; name such files to read them"
+            "{files}{place} not read, such as {first}; name such files to read them"
         ));
     }
 }
