@@ -250,7 +250,8 @@ fn a_history_that_stopped_is_partial_whatever_the_model_decides() {
         for (at, mib) in [(10_u64, 100_u64), (10, 8192), (900, 20_480)] {
             let (at, size) = (at << 30, mib << 20);
             let block = format!(
-                r#"{{"address": {at}, "size": {size}, "requested_size": {size}, "state": "active_allocated"}}"#
+                r#"{{"address": {at}, "size": {size}, "requested_size": {size},
+                "state": "active_allocated"}}"#
             );
             let text = format!(
                 r#"{{"segments": [{{"address": {at}, "total_size": {size}, "segment_type": "large",

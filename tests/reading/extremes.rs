@@ -63,7 +63,8 @@ fn memory_at_the_end_of_all_addresses_is_one_line() {
     for (at, count, problem) in cases.into_iter().chain([(1 << 40, 40, "together")]) {
         let size: u64 = if count == 1 { 1 << 21 } else { 1 << 59 };
         let entry = format!(
-            r#"{{"action": "segment_alloc", "addr": {at}, "size": {size}, "stream": 0, "time_us": 1}}"#
+            r#"{{"action": "segment_alloc", "addr": {at}, "size": {size}, "stream": 0,
+            "time_us": 1}}"#
         );
         let entries = vec![entry; count].join(",");
         let text = format!(r#"{{"segments": [], "device_traces": [[{entries}]]}}"#);

@@ -165,7 +165,8 @@ fn recorded(actions: &[(&str, u64, u64)], live: &BTreeSet<u64>) -> String {
     let segment = |at: &u64| {
         format!(
             r#"{{"device": -1, "address": {at}, "total_size": 4096, "stream": 0, "blocks":
-            [{{"address": {at}, "size": 4096, "requested_size": 4096, "state": "active_allocated"}}]}}"#
+            [{{"address": {at}, "size": 4096, "requested_size": 4096,
+            "state": "active_allocated"}}]}}"#
         )
     };
     let segments = live.iter().map(segment).collect::<Vec<_>>().join(", ");
@@ -190,13 +191,13 @@ proptest! {
                 _ => {}
             }
         }
-        let needed = |recording: &PinnedRecording| recording.compare(None).unwrap().needed_peak_bytes;
+        let needed = |one: &PinnedRecording| one.compare(None).unwrap().needed_peak_bytes;
         let whole = read(&recorded(&actions, &live)).unwrap();
         prop_assert!(!whole.coverage().is_partial() && whole.notes().is_empty());
         let text = recorded(&actions[from..], &live);
         let late = read(&text).unwrap();
         let compared = late.compare(None).unwrap();
-        prop_assert_eq!(compared.coverage.is_partial(), !held.is_empty(), "{:?}", compared.coverage);
+        prop_assert_eq!(compared.coverage.is_partial(), !held.is_empty());
         prop_assert_eq!(compared.unseen_bytes, 4096 * held.len() as u64);
         prop_assert!(compared.needed_peak_bytes <= needed(&whole));
         if let Ok(part) = read(&text[..cut.min(text.len() - 1)]) {
