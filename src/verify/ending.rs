@@ -6,8 +6,11 @@ use crate::trace::{Action, BlockState, Records, Segment, SegmentBlock};
 use crate::units::Bytes;
 
 /// Whether the entries leave something that the final state lacks: a block in use, or a segment. Then they end before
-/// the state was taken. Entries of which some are missing prove nothing.
+/// the state was taken. Entries of which some are missing prove nothing, and so do requests alone.
 pub fn leads_elsewhere(records: &Records) -> bool {
+    if !records.entries.iter().any(|entry| entry.action.is_driver_call()) {
+        return false;
+    }
     let (mut live, mut held) = (FxHashMap::default(), FxHashMap::default());
     for entry in &records.entries {
         let known = match entry.action {
