@@ -14,6 +14,7 @@ mod docs;
 mod export;
 mod fleet_page;
 mod long_page;
+mod overwrite;
 mod page;
 mod page_times;
 mod pictures;

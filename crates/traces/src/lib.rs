@@ -29,6 +29,7 @@ mod minimalloc;
 mod numbers;
 mod options;
 mod origins;
+mod packing;
 mod perfetto;
 mod pickle;
 mod plausible;

@@ -25,6 +25,7 @@ use super::actions::{gives_back, ran_out};
 use super::both::halves;
 use super::format::TraceFormat;
 use super::options::LoadOptions;
+use super::packing::Packing;
 use super::room::{self, MAX_RATIO};
 use super::{Position, Records, Result, TraceError, empty, several, text, wrapped};
 use gmlake_core::units::{Bytes, Count, Grouped, MIB, Size};
@@ -334,58 +335,12 @@ pub fn is_recording(path: &Path) -> bool {
     is_lost || TraceFormat::detect(&head).is_ok_and(|format| !format.is_table())
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Packing {
-    Gzip,
-    Zstd,
-    Xz,
-}
-
 /// What is looked at before more is read.
 const BLOCK: Bytes = 64 << 10;
 /// Bytes between two later looks at them.
 const CHUNK: Bytes = MIB;
-/// An xz file may ask for this much memory to be decompressed with.
-const XZ_MEMORY: u64 = 512 * MIB;
 /// From this size on, [`MAX_RATIO`] holds.
 const RATIO_MATTERS: Bytes = 256 * MIB;
-
-impl Packing {
-    fn detect(bytes: &[u8]) -> Option<Self> {
-        match bytes {
-            [0x1f, 0x8b, ..] => Some(Self::Gzip),
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Self::Zstd),
-            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some(Self::Xz),
-            _ => None,
-        }
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Gzip => "gzip",
-            Self::Zstd => "zstd",
-            Self::Xz => "xz",
-        }
-    }
-
-    fn decoder<'b>(self, packed: impl BufRead + 'b) -> io::Result<Box<dyn Read + 'b>> {
-        Ok(match self {
-            Self::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(packed)),
-            Self::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(packed)?),
-            Self::Xz => {
-                let concatenated = liblzma::stream::CONCATENATED;
-                let stream = liblzma::stream::Stream::new_stream_decoder(XZ_MEMORY, concatenated)?;
-                Box::new(liblzma::bufread::XzDecoder::new_stream(packed, stream))
-            }
-        })
-    }
-
-    #[cold]
-    fn damaged(self, error: &io::Error) -> TraceError {
-        let problem = format!("{} data is damaged: {error}", self.name());
-        fail(&problem, "copy the file again, or record it again")
-    }
-}
 
 /// A content on its way into memory.
 struct Holding<'h> {
