@@ -1193,6 +1193,18 @@ def test_a_script_that_catches_its_out_of_memory_has_an_interval():
     assert rank["error"] is None and rank["oom_step"] == 1, rank
     assert [share["source"] for share in rank["interval"]] == ["clock", "unexplained"], rank
     assert rank["reserved_peak_bytes_low"] <= rank["reserved_peak_bytes"] < rank["reserved_peak_bytes_high"], rank
+    assert not rank["unbounded"], rank
+
+
+def test_after_memory_ran_out_no_run_bounds_estimated_workspaces():
+    convolved = CAUGHT.replace("(batch, 2048, device", "(batch // 64, 3, 64, 64, device").replace("net(", "net(seen(")
+    convolved = convolved.replace('="cuda")).sum()', '="cuda")).flatten(2).mean(2)[:, :1].expand(-1, 2048)).sum()')
+    seen = "seen = torch.nn.Conv2d(3, 97, 5, padding=2).cuda()\nbatch, done"
+    found = predict(convolved.replace("batch, done", seen, 1))
+    rank = found.rank
+    assert rank["error"] is None and rank["oom_step"] == 1 and rank["estimated_workspaces"], (rank, found.err)
+    assert rank["unbounded"] == ["workspaces"], rank
+    assert "memory ran out, and no run bounds workspaces after that" in found.err, found.err
 
 
 def test_no_interval_without_a_source_of_doubt_goes_below_what_is_live():

@@ -166,6 +166,8 @@ def unbounded_of(rank: Rank) -> str:
     if has_runs and "values" in rank.unbounded and (read := next(open_ended(rank, True), None)):
         return (f"{read['place']} ({read['what']}) decides how the script goes on; the runs with other values do not bound "
                 "that, so the interval may be too narrow")
+    if rank.oom_step is not None:
+        return f"memory ran out, and no run bounds {' and '.join(rank.unbounded)} after that, so the interval may be too narrow"
     return (f"no run bounds {' and '.join(rank.unbounded)}, which matter here, so the interval may be too narrow; predict "
             "makes such runs without --events, and not under torchrun")
 
