@@ -1,10 +1,10 @@
 """Convolutions drawn at random, as a list for `python -m gmlake measure`: what estimates are judged by.
 
-usage: drawn_convolutions.py SEED COUNT [networks|pictures|transposed] > layers.csv
+usage: drawn_convolutions.py SEED COUNT [networks|pictures|transposed|grouped] > layers.csv
 
 `networks`: in one, two and three dimensions; dense, by groups, by channels; dilated, with strides; as patches; both layouts.
 Sizes are those of networks: channels by preference multiples of 8, tensors up to 1 GiB. `pictures`: one to four channels come
-in or go out. `transposed`: by two, four and eight, as generators and U-Nets scale up.
+in or go out. `transposed`: by two, four and eight, as generators and U-Nets scale up. `grouped`: in 8 to 64 groups.
 """
 
 import csv
@@ -19,7 +19,7 @@ MOST = 1 << 30  # bytes of a tensor
 
 def main(seed, count, what="networks"):
     draw = random.Random(seed)
-    some = {"networks": network, "pictures": picture, "transposed": transposed}[what]
+    some = {"networks": network, "pictures": picture, "transposed": transposed, "grouped": grouped}[what]
     writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     writer.writeheader()
     while count:
@@ -75,6 +75,16 @@ def transposed(draw):
     return layer(draw, batches(draw), (inside, outside, 1), [side] * dimensions, (taps, stride, padding, 1))
 
 
+def grouped(draw):
+    """A layer of groups, as in ResNeXt and RegNet."""
+    groups, each = draw.choice([8, 16, 32, 64]), draw.choice([2, 4, 4, 8, 8, 12, 16, 16, 24, 32, 32, 48, 64])
+    outside = groups * draw.choice([each, each, each, each // 2, 2 * each])
+    taps, stride = draw.choice([1, 3, 3, 3, 3, 5, 7]), draw.choice([1, 1, 1, 2])
+    padding = draw.choice([0, taps // 2, taps // 2])
+    sides = [draw.choice([4, 7, 8, 14, 16, 20, 28, 32, 40, 56, 64, 80, 112, 128])] * draw.choice([1, 2, 2, 2, 2, 2, 3])
+    return layer(draw, batches(draw), (groups * each, outside, groups), sides, (taps, stride, padding, draw.choice([1, 1, 1, 2])))
+
+
 def batches(draw):
     return round(2 ** draw.uniform(0, 8)) if draw.random() < 0.4 else draw.choice([1, 2, 4, 8, 16, 32, 64, 128, 256])
 
@@ -108,5 +118,5 @@ def bytes_of(shape):
 
 if __name__ == "__main__":
     if len(sys.argv) not in (3, 4):
-        sys.exit("usage: drawn_convolutions.py SEED COUNT [networks|pictures|transposed]")
+        sys.exit("usage: drawn_convolutions.py SEED COUNT [networks|pictures|transposed|grouped]")
     main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

@@ -6,6 +6,7 @@ use crate::compare::comparison::Comparison;
 use crate::report::Result;
 use crate::report::picture::{Canvas, font, style};
 use crate::run::RunSummary;
+use crate::units::Count;
 
 const MARGIN: i32 = 24;
 /// Height of a bar, and of a bar with its label.
@@ -37,7 +38,6 @@ fn figure(run: &RunSummary) -> String {
     let share = run.share_of_reserved();
     match run.oom_count {
         0 => share,
-        1 => format!("1 OOM, {share}"),
-        ooms => format!("{ooms} OOMs, {share}"),
+        ooms => format!("{}, {share}", Count(ooms, "OOM")),
     }
 }

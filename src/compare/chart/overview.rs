@@ -72,9 +72,10 @@ fn group<DB: DrawingBackend>(area: &Canvas<DB>, comparison: &Comparison, top: i3
         let (middle, end) = (top + BAR / 2, place(run.utilization));
         area.text((BARS - 8, middle), &run.allocator, font(14, style::INK).right())?;
         area.rectangle([(BARS, top + 2), (end, top + BAR - 2)], &colour)?;
-        let ooms =
-            if run.oom_count > 0 { format!(", {} OOMs", run.oom_count) } else { String::new() };
-        let text = run.share_of_reserved() + &ooms;
+        let text = match run.oom_count {
+            0 => run.share_of_reserved(),
+            ooms => format!("{}, {}", run.share_of_reserved(), Count(ooms, "OOM")),
+        };
         area.text((end + 8, middle), &text, font(14, style::FAINT_INK).left())?;
     }
     Ok(())
