@@ -24,7 +24,7 @@ impl Convolution {
             Basis::Measured => NONE,
             // Of 3,441 between measured batches 84 % were equal, 94 % within 1 MiB (`reports/predict.md`).
             Basis::Between => (4, 4),
-            Basis::Chosen => self.chosen().1,
+            Basis::Chosen => self.chances(bytes == 0),
         };
         let times = if is_weight { 2 } else { 1 };
         match (basis, chances) {
@@ -33,6 +33,15 @@ impl Convolution {
             (_, (_, 0)) => ((0, bytes), chances),
             _ => ((0, bytes + times * (tensors + (1 << 20))), chances),
         }
+    }
+
+    /// How many of a hundred take less than the tree says, and how many take more. A network is not drawn as those are
+    /// on which the tree was grown, so that its leaves promise too much: no chance is below those with which intervals
+    /// held on ten jobs and on the blind ones of `reports/predict.md`.
+    fn chances(&self, is_zero: bool) -> (u8, u8) {
+        let (less, more) = self.chosen().1;
+        let (least, most) = if self.direction == Direction::Weight { (28, 37) } else { (20, 15) };
+        (if is_zero { 0 } else { less.max(least) }, more.max(most))
     }
 }
 
@@ -85,6 +94,6 @@ mod tests {
         let bytes = convolution.workspace();
         assert_eq!(convolution.spread(Basis::Measured, bytes), ((bytes, bytes), NONE));
         let ((low, high), chances) = convolution.spread(Basis::Chosen, bytes);
-        assert!(low == 0 && high > bytes + 8 * 64 * 1000 * 4 && chances == convolution.chosen().1);
+        assert!(low == 0 && high > bytes + 8 * 64 * 1000 * 4 && chances.0 >= 28);
     }
 }
