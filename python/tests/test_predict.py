@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import random
 import re
 import signal
 import subprocess
@@ -32,6 +33,7 @@ from gmlake.predict import (
     answer,
     children,
     compiling,
+    ends,
     grid,
     interval,
     library,
@@ -1205,6 +1207,15 @@ def test_after_memory_ran_out_no_run_bounds_estimated_workspaces():
     assert rank["error"] is None and rank["oom_step"] == 1 and rank["estimated_workspaces"], (rank, found.err)
     assert rank["unbounded"] == ["workspaces"], rank
     assert "memory ran out, and no run bounds workspaces after that" in found.err, found.err
+
+
+def test_few_drawings_show_both_kinds_of_luck_of_each_family():
+    guesses = [["convolutions", 1 << 20, 0, 1 << 30, 20, 15, family % 9] for family in range(18)]
+    for seed in range(20):
+        drawings = ends.drawn(random.Random(seed), guesses)
+        assert len(drawings) == ends.DRAWINGS and all(sizes[:9] == sizes[9:] for sizes in drawings)
+        for sizes in zip(*drawings):
+            assert min(sizes) < 1 << 20 < max(sizes) and sizes.count(1 << 20) >= 8, sizes
 
 
 def test_no_interval_without_a_source_of_doubt_goes_below_what_is_live():

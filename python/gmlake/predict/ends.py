@@ -45,10 +45,9 @@ def write(stem: str, snapshot: Mapping[str, Any], report: LibraryReport) -> list
         return []
     trace = max(snapshot["device_traces"], key=len)
     pieces = list(joined(rows(trace, requests_of(trace, guesses, uses))))
-    draw = random.Random(0)
+    drawings = drawn(random.Random(0), guesses)
     paths = []
-    for number in range(DRAWINGS + 1):
-        sizes = drawn(draw, guesses) if number else [guess[1] for guess in guesses]
+    for number, sizes in enumerate([[guess[1] for guess in guesses], *drawings]):
         paths.append(f"{stem}.{number}.csv")
         with open(paths[-1], "w") as file:
             file.write("action,addr,size,stream,time_us\n")
@@ -66,10 +65,15 @@ def filled(pieces: Sequence[tuple[int, str]], sizes: Sequence[int]) -> Iterator[
             yield text % sizes[guess]
 
 
-def drawn(draw: random.Random, guesses: Sequence[Guess]) -> list[int]:
-    """Bytes of each workspace, as they might be."""
-    luck: dict[int, tuple[float, float]] = {}
-    return [one(guess, *luck.setdefault(guess[-1], (draw.random(), draw.random()))) for guess in guesses]
+def drawn(draw: random.Random, guesses: Sequence[Guess]) -> list[list[int]]:
+    """Bytes of each workspace, as they might be, in each drawing. A family has the same luck in one, and good and bad luck
+    as often as its chances say, so that few drawings show both."""
+    luck: dict[int, list[tuple[float, float]]] = {}
+    for *_, family in guesses:
+        if family not in luck:
+            places = draw.sample(range(DRAWINGS), DRAWINGS)
+            luck[family] = [((place + draw.random()) / DRAWINGS, draw.random()) for place in places]
+    return [[one(guess, *luck[guess[-1]][number]) for guess in guesses] for number in range(DRAWINGS)]
 
 
 def one(guess: Guess, chance: float, share: float) -> int:
