@@ -130,8 +130,7 @@ impl Gmlake {
         // A request that is not to be stitched looks for no candidates.
         let stitched = if on_requests && chunks < limit { 0 } else { chunks };
         let stitched = Wanted { chunks: stitched, ..wanted };
-        self.candidates.clear();
-        let found = self.front.pool.gather(stitched, least_block, &mut self.candidates);
+        let found = self.find_candidates(stitched, least_block);
         if found >= chunks {
             self.states.multiple += 1;
             return self.stitch_candidates(device, chunks);
@@ -170,6 +169,12 @@ impl Gmlake {
         self.front.pool.take(block, chunks);
         self.remember(whole);
         Place::Primitive(block)
+    }
+
+    /// Gathers what S3 stitches. Inside `best_fit`, which is inlined three times, it costs a request 2 % of its time.
+    fn find_candidates(&mut self, wanted: Wanted, limit: u32) -> u32 {
+        self.candidates.clear();
+        self.front.pool.gather(wanted, limit, &mut self.candidates)
     }
 
     /// S3, and the end of S4: stitches the candidates, of which the last may be cut.
