@@ -2,7 +2,7 @@
 //!
 //! Convolutions: one that takes less than the tree says mostly takes nothing; one that takes more takes up to its
 //! tensors' bytes more, or twice that for the gradient of a weight (`examples/predict/drawn_convolutions.py`,
-//! `examples/workspace_errors.rs`). How many do, each leaf of the tree says.
+//! `examples/workspace_errors.rs`). How many do, each leaf of the tree says, above a floor.
 
 use gmlake_core::units::Bytes;
 
@@ -35,9 +35,9 @@ impl Convolution {
         }
     }
 
-    /// How many of a hundred take less than the tree says, and how many take more. A network is not drawn as those are
-    /// on which the tree was grown, so that its leaves promise too much: no chance is below those with which intervals
-    /// held on ten jobs and on the blind ones of `reports/predict.md`.
+    /// How many of a hundred take less than the tree says, and how many take more. The leaves promise too much for the
+    /// layers of a network, which are not drawn at random: by them alone two of ten recorded jobs left their intervals,
+    /// with these floors one (`reports/predict.md`).
     fn chances(&self, is_zero: bool) -> (u8, u8) {
         let (less, more) = self.chosen().1;
         let (least, most) = if self.direction == Direction::Weight { (28, 37) } else { (20, 15) };
