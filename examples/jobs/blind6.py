@@ -109,7 +109,7 @@ def accelerated():
     with torch.device(device):
         model = T5ForConditionalGeneration(T5Config(**shape))
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
-    loader = torch.utils.data.DataLoader(sentences(384, 32_000, 640, draw), 12, collate_fn=pad)
+    loader = torch.utils.data.DataLoader(sentences(192, 32_000, 640, draw), 6, collate_fn=pad)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     for batch in loader:
         with accelerator.accumulate(model):
