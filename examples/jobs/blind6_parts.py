@@ -52,8 +52,8 @@ class Towers(nn.Module):
         super().__init__()
         self.patches, self.words = nn.Conv2d(3, 768, 16, 16), nn.Embedding(32_000, 512)
         self.places, self.order = nn.Parameter(0.02 * torch.randn(196, 768)), nn.Parameter(0.02 * torch.randn(77, 512))
-        self.looks = nn.Sequential(*[Block(768, 12) for _ in range(12)], nn.LayerNorm(768))
-        self.reads = nn.Sequential(*[Block(512, 8, causal=True) for _ in range(8)], nn.LayerNorm(512))
+        self.looks = nn.Sequential(*[Block(768, 12) for _ in range(8)], nn.LayerNorm(768))
+        self.reads = nn.Sequential(*[Block(512, 8, causal=True) for _ in range(6)], nn.LayerNorm(512))
         self.picture, self.text = nn.Linear(768, 512, bias=False), nn.Linear(512, 512, bias=False)
         self.scale = nn.Parameter(torch.tensor(2.6))
 
