@@ -1538,6 +1538,10 @@ else:
     found = [None]
     dist.recv_object_list(found, src=0, device=device)
     assert found == [{"shape": (3, 5)}], found
+large = bytes(range(256)) * (40 << 12)  # more than is known of other small integers
+kept = [large if rank == 0 else None]
+dist.broadcast_object_list(kept, src=0, device=device)
+assert kept == [large]
 """
 
 

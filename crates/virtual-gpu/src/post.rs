@@ -1,7 +1,7 @@
-//! Post: small data that really goes from one process of a job to another.
+//! Post: data that really goes from one process of a job to another.
 //!
-//! A collective on a virtual GPU moves no tensors, but programs also send each other lengths, seeds and flags, read
-//! them back and branch on them. These are at most 1 MiB, and go through files in a folder that all processes share:
+//! A collective on a virtual GPU moves no tensors, but programs also send each other lengths, seeds, ids and pickled
+//! objects, read them back and branch on them. These go through files in a folder that all processes share:
 //!
 //! ```text
 //!   rank 0   writes c.17.0 ─┐                ┌─ reads c.17.0, c.17.1       c: the communicator

@@ -1,5 +1,5 @@
-//! Collectives of NCCL. Up to 1 MiB the data really goes from rank to rank; a rank that runs alone receives what it
-//! sends.
+//! Collectives of NCCL. Small data really goes from rank to rank, and of whole numbers also what is large, if it is known:
+//! ids, lengths, pickled objects. A rank that runs alone receives what it sends.
 
 use std::ffi::{c_int, c_void};
 
@@ -11,10 +11,15 @@ use crate::exports::communicators::{
 use crate::exports::reduction::{Kind, reduce};
 use crate::exports::state::{self, Stream, gpu, is_device, number, put};
 
-/// Larger data stays where it is.
-pub const LIMIT: usize = 1 << 20;
+/// Bytes up to which data goes from rank to rank, whether it is known or not.
+const SMALL: usize = 1 << 20;
 
-/// What lies at an address of the device.
+/// Bytes of these elements up to which data goes from rank to rank. Larger data stays where it is.
+pub fn limit(kind: Kind) -> usize {
+    if kind.is_whole() { 1 << 30 } else { SMALL }
+}
+
+/// What lies at an address of the device; nothing in place of much that is not known.
 ///
 /// # Safety
 /// `at` has `bytes` bytes.
@@ -24,20 +29,23 @@ pub unsafe fn read(at: *const c_void, bytes: usize) -> Parcel {
         return Parcel { bytes: Vec::new(), is_known: true };
     }
     let is_known = !is_device(number(at)) || gpu().known.holds(number(at), bytes as u64);
+    if !is_known && bytes > SMALL {
+        return Parcel { bytes: Vec::new(), is_known };
+    }
     // SAFETY: as the caller promises; device addresses are memory of this process.
     let content = unsafe { std::slice::from_raw_parts(at.cast::<u8>(), bytes) };
     Parcel { bytes: content.to_vec(), is_known }
 }
 
-/// Writes data to an address of the device.
+/// Writes data for `bytes` bytes to an address of the device.
 ///
 /// # Safety
 /// `at` has room for it.
-pub unsafe fn write(at: *mut c_void, parcel: &Parcel) {
-    let bytes = parcel.bytes.len();
+pub unsafe fn write(at: *mut c_void, bytes: usize, parcel: &Parcel) {
+    let there = parcel.bytes.len().min(bytes);
     // SAFETY: as the caller promises.
-    unsafe { std::ptr::copy(parcel.bytes.as_ptr(), at.cast::<u8>(), bytes) };
-    set_known(at, bytes, parcel.is_known);
+    unsafe { std::ptr::copy(parcel.bytes.as_ptr(), at.cast::<u8>(), there) };
+    set_known(at, bytes, parcel.is_known && there == bytes);
 }
 
 /// Marks the bytes at an address as known or not.
@@ -50,14 +58,14 @@ pub fn set_known(at: *const c_void, bytes: usize, is_known: bool) {
     }
 }
 
-/// A collective whose result is larger than [`LIMIT`], or on a captured stream: time, and no data. Where nothing is
+/// A collective whose result is larger than its [`limit`], or on a captured stream: time, and no data. Where nothing is
 /// sent, in a world of one rank, NCCL copies.
-fn is_moved(bytes: usize, sent: usize, to: *const c_void, on: Stream) -> bool {
+fn is_moved(bytes: usize, sent: usize, to: *const c_void, (kind, on): (Kind, Stream)) -> bool {
     let work = if sent == 0 { Work::Bytes(bytes as u64) } else { Work::Link(sent as u64) };
     state::work(on, work);
     let on = state::stream(on);
     let is_captured = gpu().graphs.of(on).is_some();
-    if bytes > LIMIT || is_captured {
+    if bytes > limit(kind) || is_captured {
         set_known(to, bytes, false);
         return false;
     }
@@ -70,20 +78,21 @@ skins! {
         from: *const c_void, to: *mut c_void, count: usize, kind: c_int, on: *mut c_void,
         stream: Stream
     ) = {
-        let bytes = count * Kind::of(kind).size();
+        let kind = Kind::of(kind);
+        let bytes = count * kind.size();
         let Some((world, rank, is_whole)) = with(on, |it| (it.world, it.rank, it.is_whole)) else {
             return INVALID_ARGUMENT;
         };
         let slots = if is_whole { 0..world } else { rank..rank + 1 };
         let total = bytes * slots.end;
         connect(on);
-        if !is_moved(total, total - total / world, to, stream) {
+        if !is_moved(total, total - total / world, to, (kind, stream)) {
             return SUCCESS;
         }
         let mine = read(from, bytes);
         let Some((_, _, all)) = exchange(on, &mine) else { return SYSTEM_ERROR };
         for slot in slots {
-            write(to.byte_add(slot * bytes), all.get(slot).unwrap_or(&mine));
+            write(to.byte_add(slot * bytes), bytes, all.get(slot).unwrap_or(&mine));
         }
         SUCCESS
     };
@@ -98,14 +107,15 @@ skins! {
             return INVALID_ARGUMENT;
         };
         connect(on);
-        if !is_moved(bytes, bytes * (world - 1), to, stream) || bytes * world > LIMIT || !is_whole {
+        let is_moved = is_moved(bytes, bytes * (world - 1), to, (kind, stream));
+        if !is_moved || bytes * world > SMALL || !is_whole {
             set_known(to, bytes, false);
             return SUCCESS;
         }
         let mine = read(from, bytes * world);
         let Some((_, _, all)) = exchange(on, &mine) else { return SYSTEM_ERROR };
         let part = rank * bytes..(rank + 1) * bytes;
-        write(to, &reduce(&all, part, kind, (operation, world)));
+        write(to, bytes, &reduce(&all, part, kind, (operation, world)));
         SUCCESS
     };
     ncclAllReduce(
@@ -116,12 +126,12 @@ skins! {
         let bytes = count * kind.size();
         let sent = 2 * (bytes - bytes / world_of(on));
         connect(on);
-        if !is_moved(bytes, sent, to, stream) {
+        if !is_moved(bytes, sent, to, (kind, stream)) {
             return SUCCESS;
         }
         let mine = read(from, bytes);
         let Some((_, _, all)) = exchange(on, &mine) else { return SYSTEM_ERROR };
-        write(to, &reduce(&all, 0..bytes, kind, (operation, world_of(on))));
+        write(to, bytes, &reduce(&all, 0..bytes, kind, (operation, world_of(on))));
         SUCCESS
     };
     /// `ncclReduce`: the reduction of all, for one rank.
@@ -133,13 +143,14 @@ skins! {
         let bytes = count * kind.size();
         let Some(rank) = with(on, |it| it.rank) else { return INVALID_ARGUMENT };
         connect(on);
-        if !is_moved(bytes, bytes, if rank == root as usize { to } else { from }, stream) {
+        let result = if rank == root as usize { to } else { from };
+        if !is_moved(bytes, bytes, result, (kind, stream)) {
             return SUCCESS;
         }
         let mine = read(from, bytes);
         let Some((_, _, all)) = exchange(on, &mine) else { return SYSTEM_ERROR };
         if rank == root as usize {
-            write(to, &reduce(&all, 0..bytes, kind, (operation, world_of(on))));
+            write(to, bytes, &reduce(&all, 0..bytes, kind, (operation, world_of(on))));
         }
         SUCCESS
     };
@@ -148,15 +159,15 @@ skins! {
         from: *const c_void, to: *mut c_void, count: usize, kind: c_int, root: c_int,
         on: *mut c_void, stream: Stream
     ) = {
-        let bytes = count * Kind::of(kind).size();
+        let kind = Kind::of(kind);
+        let bytes = count * kind.size();
         connect(on);
-        if !is_moved(bytes, bytes, to, stream) {
+        if !is_moved(bytes, bytes, to, (kind, stream)) {
             return SUCCESS;
         }
         let mine = read(from, bytes);
         let Some((_, _, all)) = exchange(on, &mine) else { return SYSTEM_ERROR };
-        let data = all.get(root as usize).unwrap_or(&mine);
-        write(to, data);
+        write(to, bytes, all.get(root as usize).unwrap_or(&mine));
         SUCCESS
     };
     /// `ncclAlltoAll`: the part for this rank of every rank's data.
@@ -164,7 +175,8 @@ skins! {
         from: *const c_void, to: *mut c_void, count: usize, kind: c_int, on: *mut c_void,
         stream: Stream
     ) = {
-        let bytes = count * Kind::of(kind).size();
+        let kind = Kind::of(kind);
+        let bytes = count * kind.size();
         let Some((world, rank, is_whole)) = with(on, |it| (it.world, it.rank, it.is_whole)) else {
             return INVALID_ARGUMENT;
         };
@@ -172,15 +184,16 @@ skins! {
             connect_to(on, peer, true);
             connect_to(on, peer, false);
         }
-        if !is_moved(bytes * world, bytes * (world - 1), to, stream) || !is_whole {
+        if !is_moved(bytes * world, bytes * (world - 1), to, (kind, stream)) || !is_whole {
             return SUCCESS;
         }
         let mine = read(from, bytes * world);
         let Some((_, _, all)) = exchange(on, &mine) else { return SYSTEM_ERROR };
         for slot in 0..world {
             let parcel = all.get(slot).unwrap_or(&mine);
-            let part = parcel.bytes[rank * bytes..(rank + 1) * bytes].to_vec();
-            write(to.byte_add(slot * bytes), &Parcel { bytes: part, is_known: parcel.is_known });
+            let part = parcel.bytes.get(rank * bytes..(rank + 1) * bytes).unwrap_or_default();
+            let part = Parcel { bytes: part.to_vec(), is_known: parcel.is_known };
+            write(to.byte_add(slot * bytes), bytes, &part);
         }
         SUCCESS
     };

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 
 use crate::Work;
 
-use crate::exports::collectives::{LIMIT, read, set_known, write};
+use crate::exports::collectives::{limit, read, set_known, write};
 use crate::exports::communicators::{
     INVALID_ARGUMENT, Result_, SUCCESS, connect_to, failed, post, with,
 };
@@ -38,10 +38,9 @@ struct Receive {
 impl Receive {
     fn finish(self) -> Result_ {
         match post().get(&self.name, self.peer) {
-            Ok(mut parcel) => {
-                parcel.bytes.truncate(self.bytes);
+            Ok(parcel) => {
                 // SAFETY: `ncclRecv` was handed a place for this many bytes.
-                unsafe { write(pointer(self.to), &parcel) };
+                unsafe { write(pointer(self.to), self.bytes, &parcel) };
                 post().drop(&self.name);
                 SUCCESS
             }
@@ -55,10 +54,11 @@ skins! {
     ncclSend(
         from: *const c_void, count: usize, kind: c_int, peer: c_int, on: *mut c_void, stream: Stream
     ) = {
-        let bytes = count * Kind::of(kind).size();
+        let kind = Kind::of(kind);
+        let bytes = count * kind.size();
         state::work(stream, Work::Link(bytes as u64));
         let Some(name) = message(on, peer as usize, true) else { return INVALID_ARGUMENT };
-        if bytes > LIMIT {
+        if bytes > limit(kind) {
             return SUCCESS;
         }
         let parcel = read(from, bytes);
@@ -70,11 +70,12 @@ skins! {
     ncclRecv(
         to: *mut c_void, count: usize, kind: c_int, peer: c_int, on: *mut c_void, stream: Stream
     ) = {
-        let bytes = count * Kind::of(kind).size();
+        let kind = Kind::of(kind);
+        let bytes = count * kind.size();
         state::work(stream, Work::Link(bytes as u64));
         let peer = peer as usize;
         let Some(name) = message(on, peer, false) else { return INVALID_ARGUMENT };
-        if bytes > LIMIT || post().is_alone() {
+        if bytes > limit(kind) || post().is_alone() {
             set_known(to, bytes, false);
             return SUCCESS;
         }

@@ -29,6 +29,11 @@ impl Kind {
         *all.get(number as usize).unwrap_or(&F8)
     }
 
+    /// Whether elements are whole numbers.
+    pub fn is_whole(self) -> bool {
+        matches!(self, Self::I8 | Self::U8 | Self::I32 | Self::U32 | Self::I64 | Self::U64)
+    }
+
     /// Bytes of an element.
     pub fn size(self) -> usize {
         match self {

@@ -42,10 +42,11 @@ class Coalesce:
         if tensor._nnz() < 2 or self.values.is_noticed() or torch._C._cuda_isCurrentStreamCapturing():
             return self.device(tensor)
         indices = tensor._indices()
-        is_known = self.shadow.known(indices)
+        doubt = self.shadow.doubt(indices)
+        # Places that rest on an assumption are those of zeros; runs with other values have as many as there may be.
+        is_known = self.shadow.known(indices) and (doubt != ASSUMED or self.values.assumption.kind == "zeros")
         places = host.call(merged, (host.view(indices), tensor.shape), {}) if is_known else None
         count = places.shape[1] if places is not None else self.assumed(tensor)
-        doubt = self.shadow.doubt(indices) if is_known else ASSUMED
         if doubt:
             self.values.noted(doubt, COUNT, "size of coalesce")
         with self.values.noticed(), self.values.library.answer(COUNT, count):

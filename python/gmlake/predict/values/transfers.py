@@ -110,6 +110,11 @@ class Transfer(Operator):
         with values.noticed():
             return self.device(args, {})
 
+    def fits(self, tensor: Tensor) -> bool:
+        """Whether this is copied: as other results, and bytes of an object that ranks send each other."""
+        is_row = tensor.dtype == torch.uint8 and tensor.dim() == 1 and tensor.nbytes <= self.limits.indices
+        return super().fits(tensor) or is_row and not unknown.is_of_storage()
+
     def brought(self, to: Tensor, source: Tensor) -> None:
         """After a copy from the host."""
         if self.fits(to):
