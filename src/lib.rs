@@ -42,7 +42,7 @@
 
 pub use ::{gmlake_cuda as cuda, gmlake_plugin as plugin, gmlake_traces as trace};
 pub use gmlake_allocators::{allocator, device, drive, simulation};
-pub use gmlake_core::{alloc_conf, beside, input_error, printable, units};
+pub use gmlake_core::{alloc_conf, beside, devices, input_error, printable, units};
 
 pub(crate) use gmlake_core::reader_error;
 

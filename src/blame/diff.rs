@@ -30,7 +30,7 @@ use super::rows::{Blame, BlameRow, By};
 use super::{BlameError, Question, blame_by};
 use crate::sim::Opened;
 use crate::trace::Coverage;
-use crate::units::{Bytes, parse_share, parse_size};
+use crate::units::{Bytes, parse_memory, parse_share};
 
 /// What became of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -263,11 +263,12 @@ impl FromStr for Tolerance {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if !text.trim_end().ends_with('%') {
-            return parse_size(text).map(Self::Bytes);
-        }
-        let share = parse_share(text).ok().filter(|&share| share >= 0.0);
-        share.map(Self::Share).ok_or_else(|| {
+        let share = || parse_share(text).ok().filter(|&share| share >= 0.0).map(Self::Share);
+        let tolerance = match text.trim_end().ends_with('%') {
+            true => share(),
+            false => parse_memory(text).ok().map(Self::Bytes),
+        };
+        tolerance.ok_or_else(|| {
             format!("invalid tolerance {text:?}; expected a share (1%) or a size (64MiB)")
         })
     }

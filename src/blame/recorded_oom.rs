@@ -23,6 +23,8 @@ pub enum Shortfall {
     CacheKept,
     /// The driver had enough: something else refused.
     NotShort,
+    /// The driver had enough: PyTorch's memory limit refused, which is below what would be live.
+    Limited,
 }
 
 /// The first request that ran out of memory in a recording.
@@ -80,7 +82,10 @@ pub(crate) fn recorded_oom(opened: &Opened) -> Option<RecordedOom> {
     let most = opened.memory_range.as_ref().map(most_in).or(memory);
     let shortfall = match most {
         None if refused.was_there() => Shortfall::NotShort,
-        Some(most) if live + requested > most => Shortfall::TooMuch,
+        Some(most) if live + requested > most => match refused.was_there() {
+            true => Shortfall::Limited,
+            false => Shortfall::TooMuch,
+        },
         _ if opened.kept_cache => Shortfall::CacheKept,
         _ if memory.is_some_and(|memory| live + requested > memory) => Shortfall::Unclear,
         _ => Shortfall::Fragmented,

@@ -10,12 +10,13 @@ use super::rows::{BlameRow, By};
 use super::{BlameError, rows};
 use crate::alloc_conf::TorchVersion;
 use crate::allocator::{BlockKind, BlockUse, Options, Role, Spec, by_default, find};
-use crate::beside::usual_targets;
+use crate::devices::Devices;
 use crate::run::{Cause, Causes, Peak, RunSummary};
 use crate::sim::{Choice, Conf, Memory, Opened, RunError, Scenario, Setup, Stage};
 use crate::trace::{Coverage, PoolId};
 use crate::tune::single_settings;
 use crate::units::Bytes;
+use gmlake_core::cards::Target;
 
 /// Free memory that was of no use, by cause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -83,6 +84,8 @@ pub struct Refusal {
     pub also_served_by: Vec<&'static str>,
     /// Bytes that the driver had left where it was not the driver that refused.
     pub not_short_of: Option<Bytes>,
+    /// What it had left where PyTorch's memory limit refused, in bytes.
+    pub free_beyond_limit_bytes: Option<Bytes>,
     /// How much of the job the recording shows.
     pub coverage: Coverage,
     /// The smallest card of the catalogue on which the same allocator runs the whole job, and what it has for the job;
@@ -96,11 +99,16 @@ pub struct Refusal {
     pub others: Vec<OtherProcess>,
 }
 
-/// Explains the first request that the allocator could not serve.
+/// Explains the first request that the allocator could not serve, in one of `ranks` ranks of a job.
 ///
 /// # Errors
 /// If memory never ran out, or the simulation fails.
-pub fn refusal(scenario: &Scenario<'_>, by: By, innermost: bool) -> Result<Refusal, BlameError> {
+pub fn refusal(
+    scenario: &Scenario<'_>,
+    by: By,
+    innermost: bool,
+    ranks: usize,
+) -> Result<Refusal, BlameError> {
     let Scenario { opened, choice, setup, .. } = scenario;
     let found = refused_at(scenario)?;
     let (event, seen_at) = found.ok_or_else(|| never_out(opened))?;
@@ -113,7 +121,7 @@ pub fn refusal(scenario: &Scenario<'_>, by: By, innermost: bool) -> Result<Refus
     let served_by = if is_shown { served_by(scenario, event)? } else { Vec::new() };
     let (card, expandable_card) = match opened.coverage.is_partial() {
         true => (None, None),
-        false => cards(scenario, served_by.iter().any(|served| served.runs_job))?,
+        false => cards(scenario, served_by.iter().any(|served| served.runs_job), ranks)?,
     };
     Ok(Refusal {
         file: opened.file.clone(),
@@ -135,6 +143,7 @@ pub fn refusal(scenario: &Scenario<'_>, by: By, innermost: bool) -> Result<Refus
         served_by,
         also_served_by: around_pools(scenario, event)?,
         not_short_of: not_short_of(opened, setup),
+        free_beyond_limit_bytes: free_beyond_limit(opened, setup),
         coverage: opened.coverage.clone(),
         card,
         expandable_card,
@@ -176,6 +185,12 @@ fn is_as_recorded(scenario: &Scenario<'_>) -> bool {
 fn not_short_of(opened: &Opened, setup: &Setup) -> Option<Bytes> {
     let refused = opened.refused.filter(|refused| refused.was_there());
     refused.filter(|_| setup.memory(opened).is_none())?.device_free
+}
+
+/// What the driver had left, if the recorded limit refused and the driver had enough.
+fn free_beyond_limit(opened: &Opened, setup: &Setup) -> Option<Bytes> {
+    opened.limit.filter(|_| setup.memory == Memory::AsRecorded)?;
+    opened.refused.filter(|refused| refused.was_there())?.device_free
 }
 
 /// What serves a request of a private pool while PyTorch keeps the cache of all others.
@@ -285,26 +300,37 @@ type Fitting = Option<(String, Bytes)>;
 
 /// The smallest card that runs the job with the same allocator; and a smaller one, if expandable segments run it there,
 /// and nothing runs it under the same limit.
-fn cards(scenario: &Scenario<'_>, is_served: bool) -> Result<(Fitting, Fitting), BlameError> {
+fn cards(
+    scenario: &Scenario<'_>,
+    is_served: bool,
+    ranks: usize,
+) -> Result<(Fitting, Fitting), BlameError> {
     let Scenario { choice, .. } = scenario;
-    let card = smallest(scenario, choice, Bytes::MAX)?;
+    let mut targets = Devices::catalogue().for_ranks(ranks);
+    targets.sort_by_key(|target| target.capacity_bytes);
+    let card = smallest(scenario, choice, &targets, Bytes::MAX)?;
     let expandable = find("expandable").filter(|_| choice.spec.name == "caching" && !is_served);
     let Some(spec) = expandable else { return Ok((card, None)) };
     let other = Choice { spec, options: Options::default() };
     let most = card.as_ref().map_or(Bytes::MAX, |&(_, bytes)| bytes);
-    Ok((card, smallest(scenario, &other, most)?))
+    Ok((card, smallest(scenario, &other, &targets, most)?))
 }
 
 /// The smallest card below `most` that runs the job.
-fn smallest(scenario: &Scenario<'_>, choice: &Choice, most: Bytes) -> Result<Fitting, BlameError> {
+fn smallest(
+    scenario: &Scenario<'_>,
+    choice: &Choice,
+    targets: &[Target],
+    most: Bytes,
+) -> Result<Fitting, BlameError> {
     let Scenario { opened, setup, .. } = scenario;
     let least = setup.memory(opened).unwrap_or(0);
     let is_possible = |bytes: Bytes| least < bytes && bytes < most;
-    for target in usual_targets().into_iter().filter(|target| is_possible(target.capacity_bytes)) {
-        let memory = Memory::Bytes(target.capacity_bytes);
+    for target in targets.iter().filter(|target| is_possible(target.capacity_bytes)) {
+        let memory = Memory::of(target);
         let larger = Setup { memory, memory_fraction: None, ..setup.clone() };
         if scenario.beside(choice.clone(), larger).run()?.oom_count == 0 {
-            return Ok(Some((target.name, target.capacity_bytes)));
+            return Ok(Some((target.name.clone(), target.capacity_bytes)));
         }
     }
     Ok(None)

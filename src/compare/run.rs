@@ -16,7 +16,7 @@ use super::job::{JobComparison, RankComparison};
 use crate::blame::{self, BlameError, By, History, recorded_oom};
 use crate::plan::cards_that_run;
 use crate::run::{Moment, Peak, RECORDED, RunSummary};
-use crate::sim::job::Job;
+use crate::sim::job::{Job, of_path};
 use crate::sim::{
     Choices, FileError, Opened, RunError, Scenario, Spread, check_assumptions, each_rank, failed,
     note_of_pools, open, open_all,
@@ -28,7 +28,7 @@ use crate::trace::least_memory;
 /// # Errors
 /// If a run comes to no result. Running out of memory is a result.
 pub fn compare(opened: &Opened, choices: &Choices) -> Result<Comparison, FileError> {
-    compare_opened(opened, choices, Spread::AllCores)
+    compare_opened(opened, choices, 1, Spread::AllCores)
 }
 
 /// Compares the allocators on each of several files. `done` is called, from any thread, after each file.
@@ -38,13 +38,18 @@ pub fn compare_files(
     done: impl Fn(&Path) + Sync,
 ) -> Vec<Result<Comparison, FileError>> {
     let spread = Spread::of_files(files.len());
+    let mut ranks: BTreeMap<String, usize> = BTreeMap::new();
+    files.iter().for_each(|file| *ranks.entry(of_path(file).0).or_default() += 1);
     let one = |file: &PathBuf| {
+        let ranks = ranks[&of_path(file).0];
         let all = match choices.every_device {
             true => open_all(file, &choices.open),
             false => open(file, &choices.open).map(|opened| vec![opened]),
         };
         let compared = match all {
-            Ok(all) => all.iter().map(|opened| compare_opened(opened, choices, spread)).collect(),
+            Ok(all) => {
+                all.iter().map(|opened| compare_opened(opened, choices, ranks, spread)).collect()
+            }
             Err(error) => vec![Err(FileError::from(error))],
         };
         done(file);
@@ -61,7 +66,7 @@ pub fn compare_job(job: &Job, choices: &Choices, done: impl Fn(&Path) + Sync) ->
     // The smallest card of a rank may be too small for another one.
     let choices = Choices { only_smallest_card: false, ..choices.clone().with_cache() };
     let (ranks, failures) = each_rank(job, &choices.open, done, |file, opened| {
-        let comparison = compare_opened(opened, &choices, spread)?;
+        let comparison = compare_opened(opened, &choices, job.ranks.len(), spread)?;
         Ok(RankComparison::new(file.number, comparison))
     });
     let coverages = ranks.iter().map(|rank| &rank.comparison.coverage);
@@ -75,6 +80,7 @@ pub fn compare_job(job: &Job, choices: &Choices, done: impl Fn(&Path) + Sync) ->
 fn compare_opened(
     opened: &Opened,
     choices: &Choices,
+    ranks: usize,
     spread: Spread,
 ) -> Result<Comparison, FileError> {
     check_assumptions(opened, choices.is_strict)?;
@@ -83,18 +89,22 @@ fn compare_opened(
     let scenarios = Scenario::each(opened, &choices.allocators, &choices.setup);
     let recorded = || Scenario::recorded(opened, scenarios.first(), &choices.setup);
     let followed = choices.in_depth.then(recorded).flatten().map(Followed::new);
+    let cards = choices.cards.for_ranks(ranks);
     let found = spread.map(&scenarios, |scenario| {
         let failed = |source| failed(opened, &scenario.choice, source);
         followed.iter().try_for_each(|it| it.follow(scenario)).map_err(failed)?;
         let run = scenario.run().map_err(failed)?;
         choices.setup.runs.made_one();
-        let cards = cards_that_run(scenario, &choices.cards);
+        let running = cards_that_run(scenario, &cards);
         let most = if choices.only_smallest_card { 1 } else { usize::MAX };
-        let names = cards.take(most).map(|card| Ok(card?.name.clone()));
-        let cards = names.collect::<Result<_, FileError>>()?;
-        let has_cards = !choices.cards.is_empty();
+        let names = running.take(most).map(|card| Ok(card?.name.clone()));
+        let names = names.collect::<Result<_, FileError>>()?;
         let peak = choices.has_peaks.then(|| scenario.peak()).transpose().map_err(failed)?;
-        Ok::<_, FileError>(Found { run: run.clone(), cards: has_cards.then_some(cards), peak })
+        Ok::<_, FileError>(Found {
+            run: run.clone(),
+            cards: (!cards.is_empty()).then_some(names),
+            peak,
+        })
     })?;
     let comparison = assemble(opened, choices, found);
     match followed {
@@ -131,7 +141,7 @@ impl<'o> Followed<'o> {
         let opened = recorded.opened;
         let by = if opened.records.stacks.has_frames() { By::Line } else { By::Size };
         let loss = there(blame::loss(&recorded, by, false))?;
-        let refusal = there(blame::refusal(&recorded, by, false))?;
+        let refusal = there(blame::refusal(&recorded, by, false, 1))?;
         let card = blame::card_history(&opened.file, comparison.device);
         Ok(Comparison { history: history.into_inner(), loss, refusal, card, ..comparison })
     }

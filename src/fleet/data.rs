@@ -21,8 +21,10 @@ pub struct FleetSummary {
     pub missing_ranks: u64,
     /// Rows of the table `errors`.
     pub errors: u64,
-    /// The cards that jobs are to fit on, the smallest first.
+    /// The cards that jobs are to fit on, the smallest first: what the job with the most ranks may hold on each.
     pub targets: Vec<Target>,
+    /// The least that any job leaves of any card to all but PyTorch's allocator, in bytes.
+    pub least_reserve_bytes: Bytes,
     /// What the other allocators are compared with.
     pub reference: Option<String>,
     /// Each allocator over all ranks; the reference comes first.

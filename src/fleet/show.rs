@@ -237,7 +237,8 @@ fn cards(fleet: &FleetSummary) -> Section {
         "Cards that are enough for the jobs: the smallest that hold the peak of their worst \
                      rank; a smaller one may do, which 'gmlake-sim plan' finds out"
             .to_owned();
-    title += &reserve(&fleet.targets);
+    let reserves = fleet.targets.iter().map(|target| target.reserve_bytes);
+    title += &reserve(reserves.chain([fleet.least_reserve_bytes]));
     if names.contains(&None) {
         title += "; none of them: more was requested at once than any has";
     }

@@ -14,6 +14,7 @@ use crate::input_error::InputError;
 use crate::run::RECORDED;
 use crate::units::Bytes;
 use gmlake_core::cards::Target;
+use gmlake_core::devices::Devices;
 
 /// Jobs that are named, and ranks unlike their peers.
 const NAMED: usize = 20;
@@ -46,7 +47,7 @@ struct Run {
 /// If the folder holds no fleet, or a table is damaged.
 pub fn summarize(
     folder: &Path,
-    cards: &[Target],
+    cards: &Devices,
     reference: Option<&str>,
 ) -> Result<FleetSummary, InputError> {
     let store = Store::existing(folder)?;
@@ -101,8 +102,11 @@ fn missing(ranks: &[Rank], unusable: &[Unusable]) -> u64 {
 }
 
 /// A summary of the jobs that were read so far.
-struct Summary<'a> {
-    cards: Vec<&'a Target>,
+struct Summary {
+    /// The smallest first.
+    cards: Devices,
+    /// What jobs of so many ranks may hold on each.
+    targets: BTreeMap<usize, Vec<Target>>,
     reference: Option<String>,
     /// Each allocator; until the end, it counts every card, and what fits on none.
     totals: Vec<FleetTotal>,
@@ -110,12 +114,13 @@ struct Summary<'a> {
     problems: BTreeMap<String, (u64, String)>,
 }
 
-impl<'a> Summary<'a> {
-    fn new(cards: &'a [Target], reference: Option<&str>) -> Self {
-        let mut cards: Vec<&Target> = cards.iter().collect();
-        cards.sort_by_key(|card| card.capacity_bytes);
+impl Summary {
+    fn new(cards: &Devices, reference: Option<&str>) -> Self {
+        let mut cards = cards.clone();
+        cards.cards.sort_by_key(|card| card.usable_bytes);
         Self {
             cards,
+            targets: BTreeMap::new(),
             reference: reference.map(str::to_owned),
             totals: Vec::new(),
             found: FleetSummary::default(),
@@ -157,7 +162,7 @@ impl<'a> Summary<'a> {
         let label = if settings.is_empty() { allocator } else { format!("{allocator} {settings}") };
         let known = self.totals.iter().position(|total| total.allocator == label);
         known.unwrap_or_else(|| {
-            let cards = self.cards.iter().map(|card| Some(card.name.clone())).chain([None]);
+            let cards = self.cards.cards.iter().map(|card| Some(card.name.clone())).chain([None]);
             let enough_cards = cards.map(|card| CardCount { card, count: 0 }).collect();
             let total = FleetTotal { allocator: label, enough_cards, ..FleetTotal::default() };
             self.totals.push(total);
@@ -271,14 +276,18 @@ impl<'a> Summary<'a> {
     fn count_cards(&mut self, label: usize, ranks: &[Rank], is_whole: bool) {
         let runs = || ranks.iter().filter_map(|rank| rank.run(label));
         let count = runs().count() as u64;
-        let smallest =
-            |bytes: Bytes| self.cards.iter().position(|card| card.capacity_bytes >= bytes);
+        let targets = self.targets.entry(ranks.len());
+        let targets = targets.or_insert_with(|| self.cards.for_ranks(ranks.len()));
+        let smallest = |bytes: Bytes| {
+            let enough = (0..targets.len()).filter(|&card| targets[card].capacity_bytes >= bytes);
+            enough.min_by_key(|&card| targets[card].capacity_bytes)
+        };
         let is_known = is_whole && count == ranks.len() as u64;
         let enough = runs().map(Run::enough).max().unwrap_or(0);
         let requested = ranks.iter().map(|rank| rank.facts.requested).max().unwrap_or(0);
         let total = &mut self.totals[label];
         match (smallest(requested), smallest(enough)) {
-            (None, _) => total.enough_cards[self.cards.len()].count += count,
+            (None, _) => total.enough_cards[targets.len()].count += count,
             (_, Some(card)) if is_known => total.enough_cards[card].count += count,
             _ => total.unknown_cards += count,
         }
@@ -333,7 +342,10 @@ impl<'a> Summary<'a> {
                     .sort_by_key(|peak| Some(&peak.allocator) != self.found.reference.as_ref());
             }
         }
-        self.found.targets = self.cards.into_iter().cloned().collect();
+        let all = self.targets.values().flatten();
+        self.found.least_reserve_bytes = all.map(|target| target.reserve_bytes).min().unwrap_or(0);
+        let largest = self.targets.pop_last().map(|(_, targets)| targets);
+        self.found.targets = largest.unwrap_or_else(|| self.cards.for_ranks(1));
         self.found.totals = self.totals;
         let problem = |(text, (count, example))| Problem { text, count, example };
         self.found.problems = self.problems.into_iter().map(problem).collect();

@@ -23,6 +23,8 @@ pub struct RankFit {
     pub rank: Option<u64>,
     /// The trace file, as given.
     pub file: String,
+    /// The allocator, by its name.
+    pub allocator: &'static str,
     /// How much of the rank the recording shows.
     pub coverage: Coverage,
     /// The least memory that any allocator needs for what was recorded, in bytes.

@@ -31,8 +31,8 @@ use crate::drive::OnOom;
 use crate::remote;
 use crate::sim::job::Job;
 use crate::sim::{
-    Choices, FileError, Memory, Opened, Scenario, Setup, Spread, check_assumptions, each_rank,
-    failed, run_one,
+    Choices, FileError, Memory, Opened, Scenario, Setup, Spread, as_pytorchs, check_assumptions,
+    each_rank, failed, run_one,
 };
 use crate::trace::{least_memory, peak_live_bytes};
 use crate::units::Bytes;
@@ -73,22 +73,28 @@ pub fn plan_job(job: &Job, options: &PlanOptions, done: impl Fn(&Path) + Sync) -
     JobPlan { name: job.name.clone(), ranks, failures, coverage }
 }
 
-/// Runs every rank of a job on a device of `capacity` bytes, with the first of the allocators. As [`plan_job`].
+/// Runs every rank of a job on a device, with the first of the allocators. As [`plan_job`].
 pub fn fit_job(
     job: &Job,
     choices: &Choices,
-    capacity: Bytes,
+    target: &Target,
     done: impl Fn(&Path) + Sync,
 ) -> JobFit {
     let (ranks, failures) = each_rank(job, &choices.open, done, |file, opened| {
         check_assumptions(opened, choices.is_strict)?;
-        let scenarios = Scenario::each(opened, &choices.allocators, &choices.setup);
-        let trial = scenarios.first().map(|scenario| trial(scenario, capacity)).transpose()?;
+        let Some(choice) = choices.allocators.first() else { return Ok(None) };
+        let choice = match choices.as_recorded {
+            true => as_pytorchs(choice, choices.setup.pytorch(opened)),
+            false => choice.clone(),
+        };
+        let scenario = Scenario::new(opened, choice, choices.setup.clone());
+        let trial = trial(&scenario, target)?;
         let shown = remote::shown(&file.path);
         let coverage = opened.coverage.clone();
         let least_bytes = least_memory(&opened.trace);
         let rank = file.number;
-        Ok(trial.map(|trial| RankFit { rank, file: shown, coverage, least_bytes, trial }))
+        let allocator = scenario.choice.spec.name;
+        Ok(Some(RankFit { rank, file: shown, allocator, coverage, least_bytes, trial }))
     });
     let ranks: Vec<RankFit> = ranks.into_iter().flatten().collect();
     let coverage = job.coverage(ranks.iter().map(|rank| &rank.coverage), failures.len());
@@ -107,7 +113,7 @@ fn plan_spread(opened: &Opened, options: &PlanOptions, spread: Spread) -> Result
         .iter()
         .flat_map(|scenario| options.targets.iter().map(move |target| (scenario, target)))
         .collect();
-    let trials = spread.map(&pairs, |(scenario, target)| on(scenario, target.capacity_bytes))?;
+    let trials = spread.map(&pairs, |(scenario, target)| on(scenario, target))?;
     for (need, trials) in needs.iter_mut().zip(trials.chunks(options.targets.len().max(1))) {
         need.verdicts = trials.iter().map(|&trial| verdict(need, trial)).collect();
     }
@@ -128,24 +134,25 @@ fn plan_spread(opened: &Opened, options: &PlanOptions, spread: Spread) -> Result
     })
 }
 
-/// What happens on a device of `capacity` bytes; where it must be the run without a limit, that one answers.
-fn on(scenario: &Scenario<'_>, capacity: Bytes) -> Result<Trial, FileError> {
+/// What happens on a device; where it must be the run without a limit, that one answers.
+fn on(scenario: &Scenario<'_>, target: &Target) -> Result<Trial, FileError> {
     let Scenario { opened, choice, .. } = scenario;
+    let capacity = target.capacity_bytes;
     match scenario.unrefused(capacity).map_err(|source| failed(opened, choice, source))? {
         Some(run) => Ok(Trial::new(capacity, &run)),
-        None => trial(scenario, capacity),
+        None => trial(scenario, target),
     }
 }
 
-/// One run on a device of `capacity` bytes, which ends where memory runs out.
+/// One run on a device, which ends where memory runs out.
 ///
 /// # Errors
 /// If the run comes to no result.
-pub fn trial(scenario: &Scenario<'_>, capacity: Bytes) -> Result<Trial, FileError> {
-    let (memory, on_oom) = (Memory::Bytes(capacity), OnOom::Stop);
+pub fn trial(scenario: &Scenario<'_>, target: &Target) -> Result<Trial, FileError> {
+    let (memory, on_oom) = (Memory::of(target), OnOom::Stop);
     let setup = Setup { memory, on_oom, profile: None, ..scenario.setup.clone() };
     setup.runs.plan(1);
-    Ok(Trial::new(capacity, &run_one(scenario.opened, &scenario.choice, &setup)?))
+    Ok(Trial::new(target.capacity_bytes, &run_one(scenario.opened, &scenario.choice, &setup)?))
 }
 
 /// The cards on which an allocator serves every request, the smallest first; each is tried when it is asked for, unless
@@ -160,7 +167,7 @@ pub(crate) fn cards_that_run<'a>(
         cards.iter().filter(|card| card.capacity_bytes >= least).collect();
     cards.sort_by_key(|card| card.capacity_bytes);
     cards.into_iter().filter_map(move |card| {
-        let trial = try_on(scenario, card.capacity_bytes);
+        let trial = try_on(scenario, card);
         trial.map(|trial| trial.runs().then_some(card)).transpose()
     })
 }
@@ -174,7 +181,7 @@ fn need(
     let Scenario { opened, choice, setup, .. } = scenario;
     let unlimited = scenario.run().map_err(|source| failed(opened, choice, source))?;
     setup.runs.made_one();
-    let try_at = |capacity| trial(scenario, capacity);
+    let try_at = |capacity| trial(scenario, &Target::of_size(capacity));
     let (ceiling, step) = (unlimited.reserved_peak_bytes, options.resolution);
     let found = smallest(live_peak, ceiling, step, try_at)?;
     Ok(Need {

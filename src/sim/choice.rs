@@ -8,7 +8,7 @@ pub use crate::allocator::Choice;
 use crate::allocator::{self, Environment, OptionError, Options, Spec};
 use crate::input_error::InputError;
 use crate::trace::LoadOptions;
-use gmlake_core::cards::Target;
+use gmlake_core::devices::Devices;
 
 /// Why a choice of allocators was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,8 +49,10 @@ pub struct Choices {
     pub is_strict: bool,
     /// Whether the runs are to keep what was held at their peaks, at up to twice the price.
     pub has_peaks: bool,
+    /// Whether `caching` stands for what PyTorch had, by the settings of each recording, if none are given.
+    pub as_recorded: bool,
     /// Cards for which each run says whether it would do.
-    pub cards: Vec<Target>,
+    pub cards: Devices,
     /// Whether the smallest of them that would do is enough to know.
     pub only_smallest_card: bool,
     /// Whether every device of a file is compared, and not the only one that has events.
@@ -80,7 +82,19 @@ pub fn choose(names: &[String], options: &[String]) -> Result<Vec<Choice>, Choic
     choose_with(&[], names, options)
 }
 
-/// The same with plug-ins behind them, unless they are named among them.
+/// Takes one allocator by name.
+///
+/// # Errors
+/// As [`choose`], and for `all`.
+pub fn choose_one(name: &str, options: &[String]) -> Result<Choice, ChoiceError> {
+    if name.trim() == EVERY {
+        return Err(InputError(format!("{EVERY:?} is not one allocator: name one")).into());
+    }
+    let mut chosen = choose(&[name.to_owned()], options)?;
+    Ok(chosen.remove(0))
+}
+
+/// [`choose`] with plug-ins behind them, unless they are named among them.
 ///
 /// # Errors
 /// As [`choose`].
@@ -133,7 +147,11 @@ pub fn under(chosen: Vec<Choice>, conf: Option<&Conf>) -> Vec<Choice> {
 
 /// One allocator under settings that were given.
 pub(crate) fn as_set(choice: &Choice, conf: &Conf) -> Choice {
-    let name = conf.allocator();
+    as_pytorchs(choice, conf.allocator())
+}
+
+/// One allocator, where PyTorch's own is of this name.
+pub(crate) fn as_pytorchs(choice: &Choice, name: &str) -> Choice {
     match allocator::find(name).filter(|_| choice.spec.name == PYTORCH && name != PYTORCH) {
         // CUDA's pool has none of the options of PyTorch's own, which ignores them, too.
         Some(spec) if spec.options.is_empty() => Choice { spec, options: Options::default() },

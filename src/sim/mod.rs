@@ -32,8 +32,8 @@ mod tenants;
 mod transcript;
 
 pub use cache::RunCache;
-pub use choice::{Choice, ChoiceError, Choices, choose, choose_with, under};
-pub(crate) use choice::{as_set, find};
+pub use choice::{Choice, ChoiceError, Choices, choose, choose_one, choose_with, under};
+pub(crate) use choice::{as_pytorchs, as_set, find};
 pub(crate) use frames::{
     has_stacks, is_machinery, is_of_engine, is_of_program, is_python, node, without_arguments,
 };

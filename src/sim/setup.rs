@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use gmlake_core::cards::Target;
 use twox_hash::XxHash3_128;
 
 use super::cache::RunCache;
@@ -38,6 +39,30 @@ pub enum Memory {
     Unlimited,
     /// This many bytes.
     Bytes(Bytes),
+    /// What others leave of a card, and all of it, of which a memory fraction is a share.
+    Part {
+        /// Bytes that are left.
+        left: Bytes,
+        /// Bytes of the whole card.
+        whole: Bytes,
+    },
+}
+
+impl Memory {
+    /// What a job may hold on a device.
+    pub fn of(target: &Target) -> Self {
+        let Target { capacity_bytes: left, reserve_bytes, .. } = *target;
+        Self::Part { left, whole: left.saturating_add(reserve_bytes) }
+    }
+
+    /// What is left of the device, and all of it, if its size was given.
+    fn given(self) -> Option<(Bytes, Bytes)> {
+        match self {
+            Self::AsRecorded | Self::Unlimited => None,
+            Self::Bytes(bytes) => Some((bytes, bytes)),
+            Self::Part { left, whole } => Some((left, whole)),
+        }
+    }
 }
 
 /// PyTorch's allocator settings, in place of those of a recording.
@@ -128,7 +153,9 @@ impl Setup {
         match self.memory {
             Memory::AsRecorded => opened.limit.or(opened.capacity),
             Memory::Unlimited => None,
-            Memory::Bytes(bytes) => Some(self.limit(opened).unwrap_or(bytes)),
+            Memory::Bytes(left) | Memory::Part { left, .. } => {
+                Some(self.limit(opened).map_or(left, |limit| limit.min(left)))
+            }
         }
     }
 
@@ -148,11 +175,12 @@ impl Setup {
         let physical = match self.memory {
             Memory::AsRecorded => opened.capacity,
             Memory::Unlimited => None,
-            Memory::Bytes(bytes) => Some(bytes),
+            Memory::Bytes(left) | Memory::Part { left, .. } => Some(left),
         };
         let recorded = || self.recorded_addresses(opened, choice).map(AddressPolicy::Recorded);
         let policy = self.addresses.clone().or_else(recorded).unwrap_or(AddressPolicy::Driver);
-        SimDevice::with_policy(limit.or(physical).unwrap_or(UNLIMITED), policy)
+        let memory = limit.into_iter().chain(physical).min();
+        SimDevice::with_policy(memory.unwrap_or(UNLIMITED), policy)
             .lagging(self.gpu_lag.unwrap_or(DEFAULT_GPU_LAG))
     }
 
@@ -243,7 +271,7 @@ impl Setup {
         match self.memory {
             Memory::AsRecorded => opened.limit,
             Memory::Unlimited => None,
-            Memory::Bytes(_) => self.given(opened).memory_limit(),
+            Memory::Bytes(_) | Memory::Part { .. } => self.given(opened).memory_limit(),
         }
     }
 
@@ -286,8 +314,8 @@ impl Setup {
             memory_fraction: self.memory_fraction,
             ..Environment::new(self.conf(opened))
         };
-        if let Memory::Bytes(bytes) = self.memory {
-            environment.total_memory = bytes;
+        if let Some((_, whole)) = self.memory.given() {
+            environment.total_memory = whole;
         }
         environment
     }

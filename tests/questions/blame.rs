@@ -250,7 +250,7 @@ fn what_is_said_to_serve_a_refused_request_serves_it() {
     let setup = Setup { memory: Memory::Bytes(28 * GIB), ..Setup::default() };
     let caching = choice("caching");
     let scenario = Scenario::new(&opened, caching, setup.clone());
-    let found = refusal(&scenario, By::Line, false).expect("it runs out");
+    let found = refusal(&scenario, By::Line, false, 1).expect("it runs out");
     assert!(found.served_by.iter().any(|served| served.setting.is_some()), "a setting helps");
     for served in &found.served_by {
         let text = served.setting.as_deref();

@@ -74,3 +74,69 @@ fn compare_recommends_no_card_from_a_part_of_a_job() {
     job(folder.path(), "job.r3.csv", 64, 10);
     compare(folder.path()).stdout(contains(format!("\n{unknown}A100 40GB\n")));
 }
+
+/// The standard output of a command in a folder, with its exit code.
+fn told(folder: &Path, args: &[&str]) -> (String, Option<i32>) {
+    let run = gmlake_sim().current_dir(folder).args(args).output().unwrap();
+    (String::from_utf8(run.stdout).unwrap(), run.status.code())
+}
+
+/// Two ranks exchange data by NCCL, which takes more of a card than a rank alone.
+#[test]
+fn every_command_leaves_room_on_a_card_for_the_ranks_of_the_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let write = |name: &str, end: &str| {
+        let text = format!("event,id,size,stream\nalloc,a,13.1GiB,0\n{end},a,,\n");
+        std::fs::write(folder.join(name), text).unwrap();
+    };
+    std::fs::create_dir(folder.join("job")).unwrap();
+    ["job/j.r0.csv", "job/j.r1.csv", "solo.csv"].iter().for_each(|name| write(name, "free"));
+    let files = ["job/j.r0.csv", "job/j.r1.csv"];
+    assert_eq!(told(folder, &["fits", "solo.csv", "--card", "T4"]).1, Some(0));
+    assert_eq!(told(folder, &["fits", "job", "--card", "T4"]).1, Some(1));
+    let smallest = ["--cards", "smallest", "--allocators", "caching"];
+    for files in [&["job"][..], &files] {
+        let (text, _) = told(folder, &[&["compare"], files, &smallest].concat());
+        assert!(text.contains("V100 16GB") && !text.contains("T4"), "{text}");
+    }
+    let all = ["plan", "solo.csv", files[0], files[1], "--allocators", "caching"];
+    let (text, _) = told(folder, &all);
+    for (job, card) in [("solo", "T4"), ("j.r*", "V100 16GB")] {
+        let sentence = format!("The smallest of these devices that runs {job}: {card}: caching.");
+        assert!(text.contains(&sentence), "{text}");
+    }
+    told(folder, &["fleet", "job", "--out", "tables"]);
+    let (text, _) = told(folder, &["fleet", "report", "tables"]);
+    assert!(text.contains("V100 16GB") && !text.contains("T4"), "{text}");
+}
+
+/// PyTorch's limit is a share of the whole card; what others hold of it is outside of that.
+#[test]
+fn a_memory_fraction_is_a_share_of_the_whole_card() {
+    let folder = tempfile::tempdir().unwrap();
+    // Half of a T4's 14.56 GiB is 7.28 GiB; half of what is left for the job would be 6.8.
+    for (size, code) in [("7GiB", 0), ("7.4GiB", 1)] {
+        let text = format!("event,id,size,stream\nalloc,a,{size},0\nfree,a,,\n");
+        std::fs::write(folder.path().join("job.csv"), text).unwrap();
+        let half = ["--alloc-conf", "per_process_memory_fraction:0.5"];
+        let fits = ["fits", "job.csv", "--card", "T4"];
+        assert_eq!(
+            told(folder.path(), &[fits, ["--allocator", "caching", half[0], half[1]]].concat()).1,
+            Some(code),
+            "{size}"
+        );
+    }
+}
+
+/// Expandable segments were recorded: what the job ran with is what is asked about.
+#[test]
+fn fits_asks_about_the_allocator_that_was_recorded() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = "traces/opt-1.3b-LR.expandable.pickle.xz";
+    let fits = ["fits", file, "--card", "A100-40GB"];
+    let (text, code) = told(root, &fits);
+    assert!(code == Some(0) && text.contains("with expandable: "), "{text}");
+    let (text, code) = told(root, &[&fits[..], &["--allocator", "caching"]].concat());
+    assert!(code == Some(1) && text.contains("with caching: "), "{text}");
+}

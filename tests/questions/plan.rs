@@ -103,7 +103,7 @@ fn no_run_is_left_out_that_would_have_gone_another_way() {
             let shown: Vec<Trial> = need.verdicts.iter().map(|verdict| verdict.trial).collect();
             let choice = choices.allocators[0].clone();
             let scenario = Scenario::new(&opened, choice, choices.setup);
-            let run = |&size| trial(&scenario, size).unwrap();
+            let run = |&size| trial(&scenario, &Target::of_size(size)).unwrap();
             let runs: Vec<Trial> = sizes.iter().map(run).collect();
             assert_eq!(shown, runs, "{name}: {}", need.allocator);
         }
@@ -160,7 +160,7 @@ fn a_job_of_1024_ranks_is_planned_with_one_bad_file_told_of() {
     assert!(plan.failures[0].contains("job.rank700.pickle.xz"), "{:?}", plan.failures);
     assert_eq!(plan.ranks[1022].rank, Some(1023), "in the order of the ranks");
     assert_eq!((plan.worst(0).unwrap().0.rank, plan.spread(0)), (Some(0), Some(0)));
-    let fit = fit_job(&found[0], &options.choices, GIB, |_| ());
+    let fit = fit_job(&found[0], &options.choices, &Target::of_size(GIB), |_| ());
     assert_eq!((fit.ranks.len(), fit.failures.len()), (1023, 1));
     assert!(fit.worst().unwrap().trial.runs());
 }

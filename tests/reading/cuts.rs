@@ -11,7 +11,7 @@ use gmlake::compare::show::{verdict as sentence, write_markdown};
 use gmlake::compare::{Comparison, compare, compare_files};
 use gmlake::device::Profile;
 use gmlake::page::Page;
-use gmlake::plan::{FitVerdict, JobFit, PlanOptions, RankFit, plan, trial};
+use gmlake::plan::{FitVerdict, JobFit, PlanOptions, RankFit, Target, plan, trial};
 use gmlake::run::RECORDED;
 use gmlake::sim::{Choices, Conf, Memory, Opened, Scenario, Setup, choose, open_bytes, run};
 use gmlake::sweep::show::sections;
@@ -124,10 +124,11 @@ fn verdict(opened: &Opened, capacity: u64) -> FitVerdict {
 fn verdict_of(allocator: &str, opened: &Opened, capacity: u64) -> FitVerdict {
     let choices = allocators(&[allocator]);
     let scenario = Scenario::new(opened, choices.allocators[0].clone(), choices.setup);
-    let trial = trial(&scenario, capacity).expect("it runs");
+    let trial = trial(&scenario, &Target::of_size(capacity)).expect("it runs");
     let coverage = opened.coverage.clone();
     let least_bytes = least_memory(&opened.trace);
-    let rank = RankFit { rank: None, file: String::new(), coverage, least_bytes, trial };
+    let (file, allocator) = (String::new(), scenario.choice.spec.name);
+    let rank = RankFit { rank: None, file, allocator, coverage, least_bytes, trial };
     JobFit { ranks: vec![rank], ..JobFit::default() }.verdict().expect("a rank was read")
 }
 

@@ -225,15 +225,6 @@ pub fn target(card: &Card, uses: &Uses) -> Result<Target, InputError> {
     card.target(beside_pytorch(&card.name, uses).high_bytes)
 }
 
-/// The catalogue's cards for a job of one GPU with the usual uses, the smallest first.
-pub fn usual_targets() -> Vec<Target> {
-    let (cards, uses) = (Card::built_in(), Uses::usual(1));
-    let mut targets: Vec<Target> =
-        cards.iter().filter_map(|card| target(card, &uses).ok()).collect();
-    targets.sort_by_key(|target| target.capacity_bytes);
-    targets
-}
-
 fn of_mib(mib: f64) -> Bytes {
     (mib * MIB as f64).round() as Bytes
 }

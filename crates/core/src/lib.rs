@@ -3,6 +3,7 @@
 pub mod alloc_conf;
 pub mod beside;
 pub mod cards;
+pub mod devices;
 pub mod input_error;
 pub mod printable;
 pub mod program;

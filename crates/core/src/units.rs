@@ -48,7 +48,8 @@ pub fn parse_size(text: &str) -> Result<Bytes, String> {
 /// When it is no size, or the unit is missing: says so in words.
 pub fn parse_memory(text: &str) -> Result<Bytes, String> {
     let (size, text) = (parse_size(text)?, text.trim());
-    if text.ends_with(|c: char| c.is_ascii_digit()) && (1..MIB).contains(&size) {
+    let is_small = (1..MIB).contains(&size) || text.contains('.');
+    if text.ends_with(|c: char| c.is_ascii_digit()) && is_small {
         let bytes = format!("{text} without a unit is {}", Count(size, "byte"));
         return Err(format!("{bytes}: write {text}GiB, or {size}B if you mean it"));
     }

@@ -9,7 +9,7 @@ use gmlake::blame::{
 };
 use gmlake::report::section::Section;
 use gmlake::sim::job::{Job, is_many, jobs};
-use gmlake::sim::{Opened, Scenario, Setup, choose, open, under};
+use gmlake::sim::{Opened, Scenario, Setup, choose_one, open, under};
 use gmlake::units::Bytes;
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -36,19 +36,19 @@ pub(crate) fn main(args: &BlameArgs) -> Result<Answer> {
             Ok((report::growth_sections(&found, args.names.top), found))
         }),
         (_, _, At::Oom) if !wants_rows(args) => match is_job {
-            false => explain_oom(args, files),
+            false => explain_oom(args, files, 1),
             true => main_of_job_oom(args),
         },
         _ => main_of_rows(args, is_job),
     }
 }
 
-/// Explains the out-of-memory of each file.
-fn explain_oom(args: &BlameArgs, files: &[PathBuf]) -> Result<Answer> {
+/// Explains the out-of-memory of each file, as one of `ranks` of its job.
+fn explain_oom(args: &BlameArgs, files: &[PathBuf], ranks: usize) -> Result<Answer> {
     each(args, files, |opened| {
         let scenario = scenario(args, opened)?;
         let by = by(&args.names, opened)?;
-        let found = refusal(&scenario, by, args.names.innermost)?;
+        let found = refusal(&scenario, by, args.names.innermost, ranks)?;
         Ok((report::refusal_sections(&found, args.names.top), found))
     })
 }
@@ -70,7 +70,8 @@ fn main_of_job_oom(args: &BlameArgs) -> Result<Answer> {
     }
     jobs.iter().for_each(warn_of_gaps);
     failures.iter().for_each(terminal::print_error);
-    let answer = explain_oom(args, &short)?;
+    let ranks = jobs.iter().map(|job| job.ranks.len()).max().unwrap_or(1);
+    let answer = explain_oom(args, &short, ranks)?;
     Ok(if failures.is_empty() { answer } else { Answer::Incomplete })
 }
 
@@ -300,7 +301,7 @@ fn scenario<'o>(args: &BlameArgs, opened: &'o Opened) -> Result<Scenario<'o>> {
     let memory = args.device_memory.unwrap_or_default();
     let simulated = simulated(args.input.torch_version, args.alloc_conf.as_deref())?;
     let setup = Setup { memory, ..simulated };
-    let name = args.allocator.clone().unwrap_or_else(|| setup.pytorch(opened).to_owned());
-    let mut choices = under(choose(&[name], &args.set)?, setup.conf.as_ref());
+    let name = args.allocator.as_deref().unwrap_or_else(|| setup.pytorch(opened));
+    let mut choices = under(vec![choose_one(name, &args.set)?], setup.conf.as_ref());
     Ok(Scenario::new(opened, choices.remove(0), setup))
 }

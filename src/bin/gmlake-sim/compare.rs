@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use gmlake::compare::chart::write_plot;
 use gmlake::compare::show::{cards, table};
 use gmlake::compare::{Comparison, JobComparison, compare_files, compare_job, show as report};
-use gmlake::plan::Target;
+use gmlake::devices::Devices;
 use gmlake::remote;
 use gmlake::report::{section, stdout};
 use gmlake::sim::Choices;
@@ -27,7 +27,7 @@ pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<Answer> {
     let reference = args.reference.clone();
     let mut choices = choices(&args.input, &args.device, &args.allocators, reference)?;
     choices.only_smallest_card = args.cards == [SMALLEST];
-    choices.cards = targets(args, 1)?;
+    choices.cards = devices(args)?;
     choices.every_device = args.every_device;
     let exports = exports(&args.output)?;
     if args.job.job || args.input.files.iter().any(|file| is_many(file)) {
@@ -48,13 +48,13 @@ pub(crate) fn main(args: &CompareArgs) -> anyhow::Result<Answer> {
     Ok(answer(args, &comparisons, is_complete))
 }
 
-/// The cards on which each run of a job of so many ranks is to be tried.
-fn targets(args: &CompareArgs, ranks: usize) -> anyhow::Result<Vec<Target>> {
+/// The cards on which each run is to be tried.
+fn devices(args: &CompareArgs) -> anyhow::Result<Devices> {
     if args.cards.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Devices::default());
     }
     let cards = if args.cards == [SMALLEST] { Vec::new() } else { args.cards.clone() };
-    plan::cards(&CardArgs { cards, catalogue: None, reserve: None, uses: args.uses.clone() }, ranks)
+    plan::cards(&CardArgs { cards, catalogue: None, reserve: None, uses: args.uses.clone() })
 }
 
 fn answer(args: &CompareArgs, comparisons: &[Comparison], is_complete: bool) -> Answer {
@@ -68,11 +68,10 @@ fn answer(args: &CompareArgs, comparisons: &[Comparison], is_complete: bool) -> 
 /// The same with files that are the ranks of jobs: tables of jobs instead of one for each file.
 fn main_of_jobs(
     args: &CompareArgs,
-    mut choices: Choices,
+    choices: Choices,
     exports: Exports<'_, [Comparison]>,
 ) -> anyhow::Result<Answer> {
     let jobs = jobs(&args.input.files, args.job.job)?;
-    choices.cards = targets(args, jobs.iter().map(|job| job.ranks.len()).max().unwrap_or(1))?;
     let bar = work::progress(jobs.iter().map(|job| job.ranks.len()).sum(), &choices.setup.runs);
     let pool = work::pool(args.output.jobs)?;
     let done = |_: &Path| bar.inc(1);

@@ -3,39 +3,33 @@
 use std::path::Path;
 
 use anyhow::bail;
+use gmlake::devices::Devices;
 use gmlake::plan::{Card, FitVerdict, JobFit, Target, fit_job, show as report};
 use gmlake::sim::job::{Job, jobs};
+use gmlake::sim::{Choices, choose_one, under};
 
-use crate::args::{AllocatorArgs, FitsArgs};
-use crate::plan::{self, catalogue};
-use crate::typed::{choices_of_any_device, warn_of_gaps};
+use crate::args::FitsArgs;
+use crate::plan;
+use crate::typed::{simulated, warn_of_gaps};
 use crate::{Answer, terminal, work};
 
 pub(crate) fn main(args: &FitsArgs, json: bool) -> anyhow::Result<Answer> {
-    let allocators = AllocatorArgs {
-        allocators: vec![args.allocator.clone()],
-        plugin: Vec::new(),
-        set: args.set.clone(),
-        alloc_conf: args.alloc_conf.clone(),
-    };
-    let choices = choices_of_any_device(&args.input, &allocators)?;
-    // PyTorch's settings may have made another allocator of it.
-    let allocator = choices.allocators.first().map_or("", |choice| choice.spec.name);
+    let choices = choices(args)?;
     let job = one_job(args)?;
     let target = target(args, job.ranks.len())?;
     warn_of_gaps(&job);
     let bar = work::progress(job.ranks.len(), &choices.setup.runs);
     let done = |_: &Path| bar.inc(1);
     let pool = work::pool(args.jobs)?;
-    let fit = pool.install(|| fit_job(&job, &choices, target.capacity_bytes, done));
+    let fit = pool.install(|| fit_job(&job, &choices, &target, done));
     bar.finish_and_clear();
     for failure in &fit.failures {
         terminal::print_line(failure);
     }
     if json {
-        terminal::print_json("fits", &answer(allocator, &target, &fit))?;
+        terminal::print_json("fits", &answer(&target, &fit))?;
     } else if let Some(worst) = fit.worst() {
-        terminal::print(&report::fit_line(&job.name, allocator, &target, worst, &fit))?;
+        terminal::print(&report::fit_line(&job.name, &target, worst, &fit))?;
     }
     Ok(match fit.verdict() {
         Some(FitVerdict::DoesNotFit) => Answer::No,
@@ -45,10 +39,24 @@ pub(crate) fn main(args: &FitsArgs, json: bool) -> anyhow::Result<Answer> {
     })
 }
 
+/// The allocator and the settings that were typed.
+fn choices(args: &FitsArgs) -> anyhow::Result<Choices> {
+    let setup = simulated(args.input.torch_version, args.alloc_conf.as_deref())?;
+    let choice = choose_one(args.allocator.as_deref().unwrap_or("caching"), &args.set)?;
+    Ok(Choices {
+        open: args.input.open(false),
+        allocators: under(vec![choice], setup.conf.as_ref()),
+        as_recorded: args.allocator.is_none(),
+        is_strict: args.input.strict,
+        setup,
+        ..Choices::default()
+    })
+}
+
 /// The answer for programs: the job's verdict, and rank by rank.
-fn answer(allocator: &str, target: &Target, fit: &JobFit) -> serde_json::Value {
+fn answer(target: &Target, fit: &JobFit) -> serde_json::Value {
     serde_json::json!({
-        "allocator": allocator,
+        "allocator": fit.worst().map(|rank| rank.allocator),
         "target": target,
         "fits": fit.verdict() == Some(FitVerdict::Fits),
         "verdict": fit.verdict(),
@@ -63,8 +71,9 @@ fn target(args: &FitsArgs, ranks: usize) -> anyhow::Result<Target> {
     match (args.device_memory, &args.card) {
         (Some(size), _) => Ok(Target::of_size(size)),
         (None, Some(name)) => {
-            let known = catalogue(None)?;
-            plan::target(Card::find(&known, name)?, args.reserve, &args.uses, ranks)
+            let (reserve, uses) = (args.reserve, plan::uses(&args.uses));
+            let devices = Devices { reserve, uses, ..Devices::catalogue() };
+            Ok(devices.card(Card::find(&devices.cards, name)?, ranks)?)
         }
         (None, None) => bail!("give --device-memory or --card"),
     }

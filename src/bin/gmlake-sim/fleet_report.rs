@@ -11,7 +11,7 @@ use crate::{Answer, terminal};
 
 pub(crate) fn main(args: &FleetReportArgs, json: bool) -> anyhow::Result<Answer> {
     let export = args.out.as_deref().map(Export::open).transpose()?;
-    let cards = cards(&args.cards, 1)?;
+    let cards = cards(&args.cards)?;
     let summary = summarize(&args.folder, &cards, args.reference.as_deref())?;
     if let Some(name) = &args.reference
         && summary.reference.as_ref() != Some(name)

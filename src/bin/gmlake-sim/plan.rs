@@ -1,17 +1,18 @@
 //! `gmlake-sim plan`: how much memory a job needs, and on which cards it runs.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
 
 use anyhow::Context;
 use gmlake::allocator::ALL;
-use gmlake::beside::{self, Uses};
+use gmlake::beside::Uses;
+use gmlake::devices::Devices;
 use gmlake::plan::chart::write_series;
 use gmlake::plan::{Card, JobPlan, Plan, PlanOptions, Series, Target, plan_job, show as report};
 use gmlake::remote;
 use gmlake::report::section::{self, Section};
 use gmlake::sim::job::{Job, jobs, quantity};
-use gmlake::units::Bytes;
 
 use crate::args::{AllocatorArgs, CardArgs, DataArgs, PlanArgs};
 use crate::export::Exports;
@@ -21,9 +22,8 @@ use crate::{Answer, terminal, work};
 pub(crate) fn main(args: &PlanArgs) -> anyhow::Result<Answer> {
     let choices = choices_of_any_device(&args.input, &allocators(args))?;
     let jobs = jobs(&args.input.files, args.job.job)?;
-    let ranks = jobs.iter().map(|job| job.ranks.len()).max().unwrap_or(1);
-    let options =
-        PlanOptions { choices, targets: targets(args, ranks)?, resolution: args.resolution };
+    let options = PlanOptions { choices, targets: Vec::new(), resolution: args.resolution };
+    let devices = devices(args)?;
     let by = quantity(&jobs, args.by.as_deref())?;
     anyhow::ensure!(
         args.export_plot.is_empty() || by.is_some(),
@@ -32,7 +32,10 @@ pub(crate) fn main(args: &PlanArgs) -> anyhow::Result<Answer> {
     let exports = exports(&args.output)?;
     let mut plots = Exports::new();
     plots.add_pictures(&args.export_plot, write_series)?;
-    let (plans, answer) = run(args, &jobs, &options)?;
+    // A series has one set of devices: those of its largest job.
+    let largest = by.as_ref().and_then(|_| jobs.iter().map(|job| job.ranks.len()).max());
+    let targets = |job: &Job| devices.for_ranks(largest.unwrap_or(job.ranks.len()));
+    let (plans, answer) = run(args, &jobs, &options, targets)?;
     let series = by.filter(|_| plans.iter().all(|job| !job.ranks.is_empty()));
     let series = series.map(|(quantity, values)| series_of(quantity, &values, &plans));
     let sections = sections(&plans, series.as_ref());
@@ -84,58 +87,47 @@ pub(crate) fn catalogue(path: Option<&Path>) -> anyhow::Result<Vec<Card>> {
     Card::read(file).with_context(|| name.to_string())
 }
 
-fn targets(args: &PlanArgs, ranks: usize) -> anyhow::Result<Vec<Target>> {
-    let sizes = args.device_memory.iter();
-    let mut targets: Vec<Target> = sizes.copied().map(Target::of_size).collect();
-    targets.extend(cards(&args.cards, ranks)?);
-    Ok(targets)
+/// The devices that were typed.
+fn devices(args: &PlanArgs) -> anyhow::Result<Devices> {
+    Ok(Devices { sizes: args.device_memory.clone(), ..cards(&args.cards)? })
 }
 
-/// The cards for a job of so many ranks, less what is left to all but PyTorch.
-pub(crate) fn cards(args: &CardArgs, ranks: usize) -> anyhow::Result<Vec<Target>> {
+/// The cards that were typed, less what jobs leave to all but PyTorch.
+pub(crate) fn cards(args: &CardArgs) -> anyhow::Result<Devices> {
     let known = catalogue(args.catalogue.as_deref())?;
     let names: Vec<&str> = args.cards.iter().map(|name| name.trim()).collect();
-    let chosen: Vec<&Card> = match names[..] {
-        [] => known.iter().collect(),
-        _ if names.contains(&"all") => known.iter().collect(),
+    let mut chosen: Vec<Card> = match names[..] {
+        [] => known,
+        _ if names.contains(&"all") => known,
         ["none"] => Vec::new(),
-        _ => names.iter().map(|name| Card::find(&known, name)).collect::<Result<_, _>>()?,
+        _ => {
+            let cards = names.iter().map(|name| Card::find(&known, name).cloned());
+            cards.collect::<Result<_, _>>()?
+        }
     };
-    let target = |card: &&Card| target(card, args.reserve, &args.uses, ranks);
-    let targets: Vec<anyhow::Result<Target>> = chosen.iter().map(target).collect();
-    if targets.iter().all(Result::is_err) {
-        return targets.into_iter().collect();
-    }
-    let targets = chosen.into_iter().zip(targets);
-    Ok(targets.map(|(card, target)| target.unwrap_or_else(|_| full(card))).collect())
+    let mut seen = BTreeSet::new();
+    chosen.retain(|card| seen.insert(card.name.clone()));
+    let devices = Devices {
+        cards: chosen,
+        reserve: args.reserve,
+        uses: uses(&args.uses),
+        ..Devices::default()
+    };
+    devices.check()?;
+    Ok(devices)
 }
 
-/// A card all of which is left to others than PyTorch.
-fn full(card: &Card) -> Target {
-    Target { name: card.name.clone(), capacity_bytes: 0, reserve_bytes: card.usable_bytes }
-}
-
-/// A card less a reserve: the one given, or the most that the job is expected to take besides PyTorch's allocator.
-pub(crate) fn target(
-    card: &Card,
-    reserve: Option<Bytes>,
-    uses: &[(String, u64)],
-    ranks: usize,
-) -> anyhow::Result<Target> {
-    let uses = match uses {
-        [] => Uses::usual(ranks),
-        given => Uses::of(given.iter().map(|(name, count)| (name.as_str(), *count))),
-    };
-    Ok(match reserve {
-        Some(reserve) => card.target(reserve)?,
-        None => beside::target(card, &uses)?,
-    })
+/// The uses that were typed, if any were.
+pub(crate) fn uses(typed: &[(String, u64)]) -> Option<Uses> {
+    let counts = typed.iter().map(|(name, count)| (name.as_str(), *count));
+    (!typed.is_empty()).then(|| Uses::of(counts))
 }
 
 fn run(
     args: &PlanArgs,
     jobs: &[Job],
     options: &PlanOptions,
+    targets: impl Fn(&Job) -> Vec<Target>,
 ) -> anyhow::Result<(Vec<JobPlan>, Answer)> {
     let files: usize = jobs.iter().map(|job| job.ranks.len()).sum();
     let bar = work::progress(files, &options.choices.setup.runs);
@@ -145,8 +137,9 @@ fn run(
     };
     let pool = work::pool(args.output.jobs)?;
     // Jobs one after the other: each keeps all cores busy, with one file in memory for each.
-    let plans: Vec<JobPlan> =
-        pool.install(|| jobs.iter().map(|job| plan_job(job, options, done)).collect());
+    let of_job = |(job, targets)| plan_job(job, &PlanOptions { targets, ..options.clone() }, done);
+    let jobs_on: Vec<(&Job, Vec<Target>)> = jobs.iter().map(|job| (job, targets(job))).collect();
+    let plans: Vec<JobPlan> = pool.install(|| jobs_on.into_iter().map(of_job).collect());
     bar.finish_and_clear();
     let mut answer = Answer::Yes;
     for (job, plan) in jobs.iter().zip(&plans) {

@@ -34,6 +34,7 @@ pub(crate) fn main(args: &ExportArgs, json: bool) -> Result<Answer> {
     match args.format {
         ExportFormat::Minimalloc => {
             export.finish(|out| Ok(write_minimalloc(&opened.trace, out)?))?;
+            report_part(&opened);
         }
         ExportFormat::Perfetto => {
             let (choices, setup) = choices(args, &opened)?;
@@ -83,6 +84,17 @@ fn choices(args: &ExportArgs, opened: &Opened) -> Result<(Vec<Choice>, Setup)> {
         terminal::warn(&format!("{}: {note}", opened.file));
     }
     Ok((choices, setup))
+}
+
+/// Lifetimes cannot say that they are those of a part of a job.
+fn report_part(opened: &Opened) {
+    if opened.coverage.is_partial() {
+        terminal::warn(&format!(
+            "{}: minimalloc's format cannot say that this is a part of the job, and whoever reads it \
+             takes it for all; --format csv says it",
+            opened.file
+        ));
+    }
 }
 
 fn simulate(args: &ExportArgs, opened: &Opened) -> Result<Records> {

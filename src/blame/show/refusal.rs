@@ -171,6 +171,13 @@ fn memory_in_words(refusal: &Refusal) -> String {
 /// More would have been live than there was, or may have been.
 fn too_much(refusal: &Refusal, needed: Bytes, memory: Bytes) -> String {
     let live = format!("With this request {} would be live", Size(needed));
+    if let Some(free) = refusal.free_beyond_limit_bytes {
+        return format!(
+            "A memory limit refused the request, while the driver had {} free. {live}: raise the limit \
+             (torch.cuda.set_per_process_memory_fraction), or use less memory.",
+            Size(free)
+        );
+    }
     let available = match known_range(refusal) {
         Some(range) if needed <= most_in(&range) => {
             return format!(

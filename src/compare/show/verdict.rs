@@ -76,6 +76,11 @@ pub fn sentence(oom: &RecordedOom) -> String {
              the driver refused it",
             Size(oom.device_free_bytes.unwrap_or(0))
         ),
+        Shortfall::Limited => format!(
+            "although the driver had {} free: a memory limit refused it. Raise the limit \
+             (torch.cuda.set_per_process_memory_fraction): with this request {needed} would be live",
+            Size(oom.device_free_bytes.unwrap_or(0))
+        ),
         Shortfall::TooMuch => format!(
             "{}. No allocator or setting could have served it: {needed} would be live",
             free_of(oom)

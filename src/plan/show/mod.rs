@@ -43,14 +43,8 @@ fn is_anything_known(job: &JobPlan, first: &Plan) -> bool {
 }
 
 /// One line that says whether a job fits, and by how much, or where it ends.
-pub fn fit_line(
-    name: &str,
-    allocator: &str,
-    target: &Target,
-    worst: &RankFit,
-    fit: &JobFit,
-) -> String {
-    let device = target.describe();
+pub fn fit_line(name: &str, target: &Target, worst: &RankFit, fit: &JobFit) -> String {
+    let (device, allocator) = (target.describe(), worst.allocator);
     let who = match (worst.rank, fit.ranks.len()) {
         (Some(rank), _) if fit.coverage.lacks_ranks() => format!("rank {rank} "),
         (Some(rank), ranks @ 2..) => format!("rank {rank} of {ranks} "),
@@ -192,7 +186,7 @@ fn targets(job: &JobPlan, first: &Plan) -> Section {
     if job.ranks.len() > 1 {
         title += ", of the rank that fares worst";
     }
-    title += &reserve(&first.targets);
+    title += &reserve(first.targets.iter().map(|target| target.reserve_bytes));
     by_device(title, first, |index, number| {
         let (plan, verdict) = job.verdict(index, number)?;
         Some(cell(job, plan, &verdict))
@@ -218,9 +212,9 @@ fn by_device(
 }
 
 /// What was taken off the cards before a job was put on them.
-pub fn reserve(targets: &[Target]) -> String {
-    let reserves = || targets.iter().map(|target| target.reserve_bytes).filter(|&bytes| bytes > 0);
-    let words = match (reserves().min(), reserves().max()) {
+pub fn reserve(bytes: impl Iterator<Item = Bytes> + Clone) -> String {
+    let bytes = bytes.filter(|&bytes| bytes > 0);
+    let words = match (bytes.clone().min(), bytes.max()) {
         (Some(least), Some(most)) if least < most => format!("{} to {}", Size(least), Size(most)),
         (_, Some(bytes)) => Size(bytes).to_string(),
         (_, None) => return String::new(),

@@ -41,7 +41,7 @@ fn limits(series: &Series, first: &Plan) -> Section {
          does not, and where a line through what the two need crosses the device; nothing is \
          said outside of the values that were run{}",
         series.quantity,
-        reserve(&first.targets)
+        reserve(first.targets.iter().map(|target| target.reserve_bytes))
     );
     by_device(title, first, |index, number| series.limit(index, number).map(show))
 }

@@ -10,7 +10,7 @@ use super::Allocator;
 use crate::device::GRANULE;
 use gmlake_core::alloc_conf::{AllocConf, DEFAULT_TOTAL_MEMORY, TorchVersion};
 use gmlake_core::program::PoolId;
-use gmlake_core::units::{Bytes, GIB, parse_size};
+use gmlake_core::units::{Bytes, GIB, parse_memory, parse_size};
 
 /// What a run provides in addition to the allocator's own options.
 #[derive(Debug, Clone)]
@@ -205,9 +205,12 @@ impl Options {
         parse(&value).ok_or_else(|| OptionError(wrong()))
     }
 
-    /// A size such as `128MiB`.
+    /// A size such as `128MiB`; a small one that is typed must have its unit.
     pub(super) fn size(&mut self, name: &str, default: &str) -> Result<Bytes, OptionError> {
-        self.read((name, default), "a size such as 128MiB", |text| parse_size(text).ok())
+        self.read((name, default), "a size such as 128MiB", |text| match text == default {
+            true => parse_size(text).ok(),
+            false => parse_memory(text).ok(),
+        })
     }
 
     /// The size of a physical chunk: a multiple of 2 MiB, and at most 1 GiB.

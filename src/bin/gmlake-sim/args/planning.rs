@@ -84,9 +84,9 @@ pub(crate) struct FitsArgs {
     #[arg(long, value_name = "NAME=COUNT,...", value_delimiter = ',', value_parser = one_use)]
     #[arg(help_heading = "Device", hide_short_help = true)]
     pub(crate) uses: Vec<(String, u64)>,
-    /// Allocator that the job runs with
-    #[arg(long, value_name = "NAME", default_value = "caching", help_heading = "Allocators")]
-    pub(crate) allocator: String,
+    /// Allocator that the job runs with [default: PyTorch's, with the settings given or recorded]
+    #[arg(long, value_name = "NAME", help_heading = "Allocators")]
+    pub(crate) allocator: Option<String>,
     /// Set an option of the allocator, such as gmlake.fragment_limit=128MiB; may be repeated
     #[arg(long, value_name = "ALLOCATOR.OPTION=VALUE", help_heading = "Allocators")]
     #[arg(hide_short_help = true)]
