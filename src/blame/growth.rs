@@ -7,12 +7,15 @@
 //! ```
 //!
 //! - **State** is what no step after the second left behind.
-//! - A **leak** has more live blocks than ever before at the ends of at least a third of the steps in the second half,
-//!   and what is live in the end is from as many of these steps: nothing of it was given back.
+//! - A **leak** grows as often in the second half of the steps as in the first, or in a third of them. It grows in a step
+//!   at whose end more of its blocks are live than ever before. What is live at the end of the last step judged is from
+//!   as many steps: nothing of it was given back while the job trained.
 //! - A **cache** is everything else. A tensor that is replaced by a larger one is no leak, however large it becomes.
 //!
 //! What the first two steps leave is state, so that only a third one can show a leak. Before it, what grows is
 //! **unknown**.
+
+use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -20,7 +23,7 @@ use serde::Serialize;
 use super::names::Namer;
 use super::rows::By;
 use crate::sim::Opened;
-use crate::trace::{Trace, lifetimes};
+use crate::trace::{Lifetime, Trace, lifetimes};
 use crate::units::Bytes;
 
 /// Steps in which state comes; only what grows after them is a leak.
@@ -28,6 +31,9 @@ const STATE_STEPS: usize = 2;
 
 /// Steps that must be judged before a leak can be found.
 const LEAST_JUDGED: usize = STATE_STEPS + 1;
+
+/// Growths in the second half of the steps without which rare ones make no leak.
+const LEAST_GROWTHS: usize = 2;
 
 /// What kind of left-over it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -45,17 +51,20 @@ pub enum Leftover {
 
 impl Leftover {
     /// Tells the kind by the live bytes and blocks at the end of each step. `lasting`: for each step, whether something
-    /// that it left is live in the end.
+    /// that it left is live at the end of the last.
     pub fn of(levels: &[(Bytes, u64)], lasting: &[bool]) -> Self {
-        let grew = |place: usize| levels[..place].iter().all(|before| before.1 < levels[place].1);
+        let grew = |place: &usize| levels[..*place].iter().all(|own| own.1 < levels[*place].1);
         let half = levels.len() / 2;
-        let later = half.max(STATE_STEPS)..levels.len();
-        let growing = later.filter(|&place| grew(place)).count();
+        let growths = |places: Range<usize>| places.filter(grew).count();
+        let before = growths(STATE_STEPS..half.max(STATE_STEPS));
+        let growing = growths(half.max(STATE_STEPS)..levels.len());
         let last = lasting.iter().skip(half).filter(|&&lasts| lasts).count();
         let is_short = levels.len() < LEAST_JUDGED;
         let settled = if is_short { levels } else { &levels[STATE_STEPS - 1..] };
         let is_constant = levels.len() > 1 && settled.iter().all(|level| level == &settled[0]);
-        match (levels.len() - half).div_ceil(3) {
+        // Growths that are evenly spaced are one fewer in a half than in the other, at most.
+        let as_often = before.saturating_sub(1).max(LEAST_GROWTHS);
+        match (levels.len() - half).div_ceil(3).min(as_often) {
             _ if is_constant => Self::State,
             _ if is_short => Self::Unknown,
             enough if growing.min(last) >= enough => Self::Leak,
@@ -85,6 +94,8 @@ pub struct GrowthRow {
     pub kind: Leftover,
     /// Bytes left over that are live at the end of the last step that can be judged.
     pub bytes: Bytes,
+    /// The part of them that is live at the end of the recording.
+    pub kept_bytes: Bytes,
     /// Blocks left over, freed since or not.
     pub blocks: u64,
     /// Bytes more at the end of each step, on average over the second half of the steps.
@@ -119,12 +130,48 @@ impl StepGrowth {
 struct Series {
     /// Change of live bytes and blocks at the end of each step.
     levels: Vec<(i128, i64)>,
-    /// For each step, whether something that it left is live in the end.
+    /// For each step, whether something that it left is live at the end of the last.
     lasting: Vec<bool>,
+    kept_bytes: Bytes,
     blocks: u64,
     steps: (u64, u64),
     /// Bytes of each call stack, with a request that has it.
     stacks: FxHashMap<u32, (Bytes, usize)>,
+}
+
+impl Series {
+    fn new(judged: usize) -> Self {
+        Self {
+            levels: vec![(0, 0); judged],
+            lasting: vec![false; judged],
+            kept_bytes: 0,
+            blocks: 0,
+            steps: (u64::MAX, 0),
+            stacks: FxHashMap::default(),
+        }
+    }
+
+    /// A block that counts from the end of its step to the end of the last one that it lives through.
+    fn add(&mut self, trace: &Trace, step: usize, life: &Lifetime) {
+        let gone = trace.steps.partition_point(|own| own.end <= life.upper);
+        let add = |level: &mut (i128, i64), sign: i64| {
+            *level = (level.0 + i128::from(sign) * i128::from(life.size), level.1 + sign);
+        };
+        add(&mut self.levels[step], 1);
+        match self.levels.get_mut(gone) {
+            Some(level) => add(level, -1),
+            None => {
+                self.lasting[step] = true;
+                let is_kept = life.upper == trace.events.len();
+                self.kept_bytes += if is_kept { life.size } else { 0 };
+            }
+        }
+        let stack = self.stacks.entry(trace.stack_of(life.lower)).or_insert((0, life.lower));
+        stack.0 += life.size;
+        self.blocks += 1;
+        let number = step as u64 + 1;
+        self.steps = (self.steps.0.min(number), self.steps.1.max(number));
+    }
 }
 
 /// What was requested in a step and is still live at the end of the step that comes `after` steps later.
@@ -139,32 +186,10 @@ pub fn growth(opened: &Opened, by: By, innermost: bool, after: u64) -> StepGrowt
         let Some(step) = step_at(trace, life.lower).filter(|&step| step < judged) else {
             continue;
         };
-        if life.upper < trace.steps[step + after].end {
-            continue;
+        if life.upper >= trace.steps[step + after].end {
+            let name = namer.name(life.lower, life.size);
+            names.entry(name).or_insert_with(|| Series::new(judged)).add(trace, step, &life);
         }
-        let series = names.entry(namer.name(life.lower, life.size)).or_insert_with(|| Series {
-            levels: vec![(0, 0); judged],
-            lasting: vec![false; judged],
-            blocks: 0,
-            steps: (step as u64 + 1, 0),
-            stacks: FxHashMap::default(),
-        });
-        let stack = trace.stack_of(life.lower);
-        series.stacks.entry(stack).or_insert((0, life.lower)).0 += life.size;
-        // It counts from the end of its step to the end of the last one that it lives through.
-        let gone = trace.steps.partition_point(|own| own.end <= life.upper).min(judged);
-        let bytes = i128::from(life.size);
-        let add = |level: &mut (i128, i64), sign: i64| {
-            *level = (level.0 + i128::from(sign) * bytes, level.1 + sign);
-        };
-        add(&mut series.levels[step], 1);
-        match series.levels.get_mut(gone) {
-            Some(level) => add(level, -1),
-            None => series.lasting[step] = true,
-        }
-        series.blocks += 1;
-        let number = step as u64 + 1;
-        series.steps = (series.steps.0.min(number), series.steps.1.max(number));
     }
     let mut rows: Vec<GrowthRow> =
         names.into_iter().map(|(name, series)| row(name, series, &namer)).collect();
@@ -197,6 +222,7 @@ fn row(name: String, series: Series, namer: &Namer) -> GrowthRow {
         name,
         kind: Leftover::of(&levels, &series.lasting),
         bytes: last,
+        kept_bytes: series.kept_bytes,
         blocks: series.blocks,
         per_step_bytes: (last as i64 - middle as i64) / steps,
         steps: series.steps,
@@ -228,6 +254,36 @@ mod tests {
         ] {
             let levels: Vec<(Bytes, u64)> = blocks.iter().map(|&n| (512 * n, n)).collect();
             assert_eq!(Leftover::of(&levels, &vec![true; levels.len()]), kind, "{levels:?}");
+        }
+    }
+
+    /// The levels of something that grows in these steps, from 1, and is never freed.
+    fn kept(steps: usize, grows: impl Fn(usize) -> bool) -> (Vec<(Bytes, u64)>, Vec<bool>) {
+        let lasting: Vec<bool> = (1..=steps).map(grows).collect();
+        let blocks = |step: usize| lasting[..step].iter().filter(|&&grew| grew).count() as u64;
+        ((1..=steps).map(|step| (512 * blocks(step), blocks(step))).collect(), lasting)
+    }
+
+    #[test]
+    fn a_leak_may_be_as_rare_as_it_likes_where_it_keeps_coming() {
+        for every in 1..60 {
+            for steps in 4 * every..=120 {
+                for first in 1..=every {
+                    let (levels, lasting) = kept(steps, |step| step % every == first % every);
+                    let found = Leftover::of(&levels, &lasting);
+                    assert_eq!(found, Leftover::Leak, "{every}, {first} of {steps}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_comes_ever_more_rarely_is_no_leak() {
+        for steps in 8..200 {
+            let (levels, lasting) = kept(steps, usize::is_power_of_two);
+            assert_eq!(Leftover::of(&levels, &lasting), Leftover::Cache, "{steps}");
+            let (levels, lasting) = kept(steps, |step| step <= steps / 2);
+            assert_eq!(Leftover::of(&levels, &lasting), Leftover::Cache, "{steps}");
         }
     }
 

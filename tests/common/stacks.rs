@@ -19,8 +19,12 @@ use gmlake::units::{Bytes, MIB};
 pub(crate) struct Job {
     /// Bytes of the activations of each step.
     pub(crate) activations: Bytes,
-    /// Bytes that each step leaves behind.
+    /// Bytes that a step leaves behind.
     pub(crate) leak: Bytes,
+    /// Of so many steps the last one does.
+    pub(crate) leak_every: u64,
+    /// Whether all that they left is freed after the last step.
+    pub(crate) frees_leak: bool,
     /// Bytes by which a tensor that replaces the last but one is larger than the last.
     pub(crate) replaced: Bytes,
     /// Steps.
@@ -31,7 +35,15 @@ pub(crate) struct Job {
 
 impl Default for Job {
     fn default() -> Self {
-        Self { activations: 64 * MIB, leak: 0, replaced: 0, steps: 4, offset: 0 }
+        Self {
+            activations: 64 * MIB,
+            leak: 0,
+            leak_every: 1,
+            frees_leak: false,
+            replaced: 0,
+            steps: 4,
+            offset: 0,
+        }
     }
 }
 
@@ -67,12 +79,12 @@ fn stacks(offset: u64) -> Stacks {
 pub(crate) fn snapshot(job: &Job) -> Vec<u8> {
     let mut program = Program::default();
     program.alloc(100 * MIB, STATE);
-    let mut recent = VecDeque::new();
+    let (mut recent, mut left) = (VecDeque::new(), Vec::new());
     for step in 1..=job.steps {
         let activations = program.alloc(job.activations, ACTIVATIONS);
         let gradients = program.alloc(20 * MIB, NO_STACK);
-        if job.leak > 0 {
-            program.alloc(job.leak, LEAK);
+        if job.leak > 0 && step.is_multiple_of(job.leak_every) {
+            left.push(program.alloc(job.leak, LEAK));
         }
         if job.replaced > 0 {
             recent.push_back(program.alloc(step * job.replaced, REPLACED));
@@ -83,6 +95,7 @@ pub(crate) fn snapshot(job: &Job) -> Vec<u8> {
         program.free(gradients);
         program.annotate();
     }
+    left.into_iter().filter(|_| job.frees_leak).for_each(|block| program.free(block));
     let records = Records {
         entries: program.entries,
         annotations: program.annotations,

@@ -73,6 +73,21 @@ fn a_list_that_grows_is_a_leak_and_a_tensor_that_is_replaced_is_none() {
 }
 
 #[test]
+fn a_leak_in_a_few_steps_is_found_also_where_it_is_freed_after_the_last() {
+    let folder = tempfile::tempdir().unwrap();
+    for (steps, leak_every) in [(8, 1), (40, 2), (40, 4), (40, 5), (40, 9), (100, 10)] {
+        for frees_leak in [false, true] {
+            let job = Job { leak: 9 * MIB, leak_every, frees_leak, steps, ..Job::default() };
+            written(folder.path(), "job.pickle", job);
+            let text = shown(folder.path(), &["blame", "job.pickle", "--growth"]);
+            assert!(text.contains("Leak: +") && !text.contains("No leak"), "{text}");
+            let freed = "All of it is freed before the recording ends.";
+            assert_eq!(text.contains(freed), frees_leak, "{text}");
+        }
+    }
+}
+
+#[test]
 fn without_enough_steps_there_is_no_all_clear() {
     let folder = tempfile::tempdir().unwrap();
     written(folder.path(), "job.pickle", Job { leak: 5 * MIB, steps: 2, ..Job::default() });

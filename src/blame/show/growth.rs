@@ -4,7 +4,7 @@ use super::{called_from, signed, subject};
 use crate::blame::rows::with_own;
 use crate::blame::{GrowthRow, Leftover, StepGrowth};
 use crate::report::section::Section;
-use crate::units::{Count, Grouped, Size};
+use crate::units::{Bytes, Count, Grouped, Size};
 
 /// A headline, a table of the `top` first rows, and a sentence on the leaks.
 pub fn growth_sections(growth: &StepGrowth, top: usize) -> Vec<Section> {
@@ -62,6 +62,13 @@ fn verdict(growth: &StepGrowth) -> String {
         return "No leak: nothing keeps growing to the last step.".to_owned();
     };
     let per_step: i64 = leaks().map(|row| row.per_step_bytes).sum();
+    let sum = |bytes: fn(&GrowthRow) -> Bytes| leaks().map(bytes).sum::<Bytes>();
+    let (bytes, kept) = (sum(|row| row.bytes), sum(|row| row.kept_bytes));
+    let later = match bytes.saturating_sub(kept) {
+        0 => String::new(),
+        freed if freed == bytes => " All of it is freed before the recording ends.".to_owned(),
+        freed => format!(" {} of it is freed before the recording ends.", Size(freed)),
+    };
     let line = called_from(&subject(&first.name), first.own.as_deref());
-    format!("Leak: {} per step, most of it requested by {line}.", signed(per_step.into()))
+    format!("Leak: {} per step, most of it requested by {line}.{later}", signed(per_step.into()))
 }
