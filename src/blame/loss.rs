@@ -23,7 +23,7 @@ use super::rows::By;
 use crate::allocator::{BlockKind, BlockUse, BlockView, Options, find};
 use crate::run::{Cause, Causes, Peak};
 use crate::sim::{Choice, Opened, Scenario, Setup, Stage};
-use crate::trace::lifetimes;
+use crate::trace::{Coverage, lifetimes};
 use crate::units::Bytes;
 
 /// Lost bytes of one cause and one name.
@@ -70,6 +70,8 @@ pub struct Loss {
     pub file: String,
     /// Index of the device in that file.
     pub device: u32,
+    /// How much of the job the recording shows.
+    pub coverage: Coverage,
     /// The allocator.
     pub allocator: String,
     /// Its options that differ from the defaults, as `name=value`.
@@ -92,8 +94,14 @@ pub struct Loss {
     pub growth: Option<LossGrowth>,
     /// The rows, by cause in the order of the report, the largest first.
     pub rows: Vec<LossRow>,
-    /// Most bytes that PyTorch would hold with expandable segments, which is a setting; `None` if it has that already.
+    /// Most bytes that PyTorch would hold with expandable segments, which is a setting; `None` if it has that already, or
+    /// if that is unknown.
     pub expandable_bytes: Option<Bytes>,
+    /// What that compares with: most bytes that the allocator would hold if it began as that run does, without a cache
+    /// from before the recording.
+    pub anew_bytes: Bytes,
+    /// Why it is unknown what a setting would save; `None`: it is not.
+    pub unknown: Option<String>,
     /// What emptying the cache would change, where a small request cannot use what is cached; `None`: not tried, or it
     /// leaves requests unserved.
     pub emptied: Option<Emptied>,
@@ -134,9 +142,9 @@ impl Loss {
 }
 
 /// Memory that a tensor uses through stitched addresses: whose it is does not show.
-const STITCHED: &str = "in use through stitched addresses";
+pub(super) const STITCHED: &str = "in use through stitched addresses";
 /// A free block that was not used since the run began.
-const NEVER_USED: &str = "held since the recording began";
+pub(super) const NEVER_USED: &str = "held since the recording began";
 
 /// What an allocator lost at its peak, by cause and by name.
 ///
@@ -149,6 +157,7 @@ pub fn loss(scenario: &Scenario<'_>, by: By, innermost: bool) -> Result<Loss, Bl
     let peak = scenario.peak()?;
     let mut namer = Namer::new(opened, by, innermost);
     let rows = rows(opened, &peak, left, &mut namer);
+    let unknown = opened.too_little_to_tune();
     let growth = peak.growth.as_ref().zip(event).map(|(growth, event)| LossGrowth {
         name: namer.name(event, growth.requested),
         requested_bytes: growth.requested,
@@ -157,6 +166,7 @@ pub fn loss(scenario: &Scenario<'_>, by: By, innermost: bool) -> Result<Loss, Bl
     let mut loss = Loss {
         file: opened.file.clone(),
         device: opened.trace.device,
+        coverage: opened.coverage.clone(),
         allocator: scenario.choice.spec.name.to_owned(),
         options: scenario.choice.options.rows(),
         event: event.map(|event| event as u64),
@@ -168,7 +178,9 @@ pub fn loss(scenario: &Scenario<'_>, by: By, innermost: bool) -> Result<Loss, Bl
         by,
         growth,
         rows,
-        expandable_bytes: expandable(scenario)?,
+        expandable_bytes: expandable(scenario)?.filter(|_| unknown.is_none()),
+        anew_bytes: anew(scenario)?,
+        unknown,
         emptied: None,
     };
     // One more run, for nothing if the advice is another one.
@@ -193,6 +205,17 @@ pub(super) fn expandable(scenario: &Scenario<'_>) -> Result<Option<Bytes>, Blame
     let other = scenario.beside(other, scenario.setup.clone());
     let summary = other.run()?;
     Ok(Some(summary.reserved_peak_bytes).filter(|_| summary.oom_count == 0))
+}
+
+/// What the allocator would hold if it began as one with other settings begins: with what was live when the recording
+/// started, and no cache that its own settings left behind.
+fn anew(scenario: &Scenario<'_>) -> Result<Bytes, BlameError> {
+    let setup = Setup { is_fresh: true, ..scenario.setup.clone() };
+    let scenario = match scenario.opened.coverage.sees_beginning() {
+        true => scenario.clone(),
+        false => scenario.beside(scenario.choice.clone(), setup),
+    };
+    Ok(scenario.run()?.reserved_peak_bytes)
 }
 
 /// The run once more, with the cache emptied as soon as all was free that a small request then could not use.

@@ -48,8 +48,10 @@ pub use rows::{BEFORE, Blame, BlameRow, By, JobBlame, NO_STACK, RankBlame, RankD
 
 use rustc_hash::FxHashMap;
 
+use crate::allocator::Role;
 use crate::input_error::InputError;
 use crate::sim::{Opened, RunError, Scenario};
+use crate::trace::{Certainty, Coverage};
 use crate::units::Bytes;
 use categories::Categories;
 use live::Live;
@@ -65,6 +67,17 @@ pub struct Question<'o> {
     pub innermost: bool,
     /// The run whose moment it is; `None`: the program alone.
     pub scenario: Option<Scenario<'o>>,
+}
+
+impl Question<'_> {
+    /// How what is held at the moment stands to what the whole job holds.
+    fn certainty(&self, coverage: &Coverage) -> Certainty {
+        match (self.at, &self.scenario) {
+            (At::Peak, None) => coverage.of_what_was_seen(),
+            (At::Peak, Some(run)) => coverage.of_a_run(run.choice.spec.role == Role::Bound),
+            _ => Certainty::Exact,
+        }
+    }
 }
 
 /// Why there is no answer.
@@ -105,6 +118,8 @@ fn blame_by(
     Ok(Blame {
         file: opened.file.clone(),
         device: opened.trace.device,
+        coverage: opened.coverage.clone(),
+        certainty: question.certainty(&opened.coverage),
         allocator: question.scenario.as_ref().map(|run| run.choice.spec.name.to_owned()),
         at: found.words,
         event: found.moment.map(|moment| moment.event),

@@ -10,6 +10,7 @@
 
 use serde::Serialize;
 
+use crate::trace::{Certainty, Coverage};
 use crate::units::Bytes;
 
 /// What a request without a call stack is called: Python has no frame in the threads that run the backward pass.
@@ -95,6 +96,11 @@ pub struct Blame {
     pub file: String,
     /// Index of the device in that file.
     pub device: u32,
+    /// How much of the job the recording shows.
+    pub coverage: Coverage,
+    /// How the live bytes, or what an allocator holds, stand to those of the whole job. Only a peak may be exceeded
+    /// elsewhere: what any other moment has is exact.
+    pub certainty: Certainty,
     /// The allocator whose moment it is; `None`: of the program alone, whatever allocator it runs on.
     pub allocator: Option<String>,
     /// The moment in words.

@@ -133,6 +133,14 @@ impl Tuning {
     pub fn helps(&self) -> bool {
         self.best.oom_count == 0 && !self.best.conf.is_empty()
     }
+
+    /// Whether none helps; `None`: none helps what was recorded, but what came before may have left a cache that one
+    /// avoids.
+    pub fn verdict(&self) -> Option<bool> {
+        let runs_out = self.best.oom_count > 0;
+        let is_known = self.helps() || runs_out || self.coverage.sees_beginning();
+        is_known.then(|| self.helps())
+    }
 }
 
 #[cfg(test)]

@@ -225,7 +225,9 @@ impl<'a> Bench<'a> {
     fn recorded(&self) -> Result<Tried, FileError> {
         let conf = self.opened.trace.settings.as_ref().map_or("", |conf| conf.text.as_str());
         self.setup.runs.plan(1);
-        Ok(Tried::new(conf, &self.run(self.opened.recorded_by(), &self.setup)?))
+        // What PyTorch held when the recording began is a part of what was recorded.
+        let setup = Setup { is_fresh: false, ..self.setup.clone() };
+        Ok(Tried::new(conf, &self.run(self.opened.recorded_by(), &setup)?))
     }
 
     fn run(&self, name: &str, setup: &Setup) -> Result<crate::run::RunSummary, FileError> {

@@ -110,7 +110,13 @@ fn advice(tuning: &Tuning) -> String {
         return format!("No setting helps: the best of them still runs out of memory in {place}.");
     }
     if best.conf.is_empty() {
-        return format!("No setting helps: PyTorch's defaults are the best here.{}", doubt(tuning));
+        let known = match tuning.verdict() {
+            Some(_) => "No setting helps: PyTorch's defaults are the best here.",
+            None => {
+                "No setting is known to help: PyTorch's defaults are the best for what was recorded."
+            }
+        };
+        return format!("{known}{}", doubt(tuning));
     }
     let gain = match (default.oom_count, default.shortage) {
         (0, _) => {

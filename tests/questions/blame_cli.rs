@@ -119,6 +119,28 @@ fn a_leak_is_not_denied_before_it_can_be_found() {
     }
 }
 
+/// Of a recording without its beginning no figure is a fact about the job, and no setting is promised to help.
+#[test]
+fn what_an_incomplete_recording_shows_is_marked() {
+    let folder = Path::new("tests/data/cases/truncated");
+    let text = shown(folder, &["blame", "ring.pickle"]);
+    assert!(text.contains("in step 2; >= 561.23 MiB live in 64 blocks"), "{text}");
+    let text = shown(folder, &["blame", "ring.pickle", "--at", "end"]);
+    assert!(text.contains("; 369.14 MiB live in 40 blocks"), "what was seen then: {text}");
+    let text = shown(folder, &["blame", "ring.pickle", "--allocator", "caching"]);
+    assert!(text.contains("; 529.15 MiB live in 52 blocks, ~ 642 MiB reserved"), "{text}");
+    let text = shown(folder, &["blame", "ring.pickle", "--fragmentation"]);
+    assert!(text.contains("~ 642 MiB for 529.15 MiB live") && !text.contains("True"), "{text}");
+    assert!(text.contains("left by memory held since the recording began"), "{text}");
+    let text = shown(folder, &["blame", "state-only.pickle", "--fragmentation"]);
+    assert!(text.ends_with(" is unknown. What a setting would save is unknown.\n"), "{text}");
+    let found = shown(folder, &["blame", "ring.pickle", "--json"]);
+    let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+    let of = |name: &str| &found["result"][0][name];
+    assert_eq!(of("certainty"), "at_least");
+    assert_eq!(of("coverage")["kind"], "tail_only");
+}
+
 #[test]
 fn every_export_has_every_byte() {
     let folder = tempfile::tempdir().unwrap();

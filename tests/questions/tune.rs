@@ -19,6 +19,27 @@ fn where_nothing_helps_there_is_no_command_and_the_answer_is_no() {
         .stdout(contains("export ").not().and(contains("unset").not()));
 }
 
+/// What came before may have left a cache that a setting avoids: recorded are 642 MiB, the defaults begin without it.
+#[test]
+fn where_the_beginning_is_missing_nobody_is_told_that_nothing_helps() {
+    let run =
+        gmlake_sim().args(["tune", "tests/data/cases/truncated/ring.pickle"]).assert().code(3);
+    let text = String::from_utf8(run.get_output().stdout.clone()).unwrap();
+    assert!(
+        text.contains("No setting is known to help: PyTorch's defaults are the best for"),
+        "{text}"
+    );
+    let reserved = |row: &str| {
+        let line = text.lines().find(|line| line.starts_with(row)).unwrap();
+        line.split('~').nth(1).unwrap().split_whitespace().next().unwrap().to_owned()
+    };
+    assert_eq!(
+        [reserved("as recorded"), reserved("PyTorch's defaults  ")],
+        ["642", "574"],
+        "{text}"
+    );
+}
+
 #[test]
 fn a_job_that_died_in_its_first_step_gets_no_setting() {
     let died = gmlake_sim().args(["tune", "tests/data/cases/oom/mempool.pickle"]).assert().code(3);

@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::common::recordings::{self, case};
 use gmlake::alloc_conf::TypedConf;
 use gmlake::allocator::ALL;
+use gmlake::blame::show::headline;
 use gmlake::blame::{Question, blame};
 use gmlake::compare::show::{verdict as sentence, write_markdown};
 use gmlake::compare::{Comparison, compare, compare_files};
@@ -17,7 +18,7 @@ use gmlake::sim::{Choices, Conf, Memory, Opened, Scenario, Setup, choose, open_b
 use gmlake::sweep::show::sections;
 use gmlake::sweep::{Grid, Sweep, SweepPlan, sweep};
 use gmlake::trace::{
-    self, Certainty, CoverageKind, LoadOptions, Records, choose_device, least_memory,
+    self, Bounded, Certainty, CoverageKind, LoadOptions, Records, choose_device, least_memory,
     write_snapshot,
 };
 use gmlake::tune::{TuneOptions, tune};
@@ -201,6 +202,10 @@ fn compare_report_and_blame_give_bounds_that_hold_and_say_that_they_are_bounds()
             }
             let blamed = blame(&part, &Question::default()).unwrap();
             assert!(blamed.live_bytes <= of_whole.live_bytes, "{what}");
+            assert_eq!(blamed.certainty, part.coverage.of_what_was_seen(), "{what}");
+            let bound =
+                format!("; {}", Bounded { bytes: blamed.live_bytes, certainty: blamed.certainty });
+            assert!(headline(&blamed).contains(&bound), "{what}");
             assert_eq!(found.coverage, part.coverage, "{what}");
             let Some(caution) = part.coverage.caution() else { continue };
             let file = folder.path().join("cut.pickle");

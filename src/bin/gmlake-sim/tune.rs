@@ -30,7 +30,7 @@ pub(crate) fn main(args: &TuneArgs) -> anyhow::Result<Answer> {
     if !found.is_empty() {
         tell(exports, &found)?;
     }
-    let helps = |tuned: &Tuned| tuned.known().map(Tuning::helps);
+    let helps = |tuned: &Tuned| tuned.known().and_then(Tuning::verdict);
     Ok(match answer {
         Answer::Yes if found.iter().any(|one| helps(one).is_none()) => Answer::Unknown,
         Answer::Yes if found.iter().any(|one| helps(one) == Some(false)) => Answer::No,

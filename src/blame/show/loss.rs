@@ -1,9 +1,10 @@
 //! Fragmentation by line: what is wasted at the peak, by whom, and what to do about it.
 
-use super::{percent, subject};
+use super::{is_no_request, percent, subject};
 use crate::blame::{By, Emptied, Loss};
 use crate::report::section::Section;
 use crate::run::Cause;
+use crate::trace::Bounded;
 use crate::units::{Bytes, Grouped, MIB, Size};
 
 /// A headline, the request that forced the growth, a table with the `top` rows of each cause, and the sentence.
@@ -27,6 +28,11 @@ pub fn loss_sections(loss: &Loss, top: usize) -> Vec<Section> {
     parts
 }
 
+/// What a run held at most, as a reader may take it.
+fn bounded(loss: &Loss, bytes: Bytes) -> Bounded {
+    Bounded { bytes, certainty: loss.coverage.of_a_run(false) }
+}
+
 fn headline(loss: &Loss) -> String {
     let Loss { file, device, allocator, .. } = loss;
     let mut text = format!("{file}, device {device}: {allocator} reserves most");
@@ -38,7 +44,8 @@ fn headline(loss: &Loss) -> String {
     }
     let (reserved, live, lost) = (loss.reserved_bytes, loss.live_bytes, loss.lost_bytes);
     let share = percent(lost, reserved);
-    text + &format!(": {} for {} live, {} ({share}) wasted", Size(reserved), Size(live), Size(lost))
+    let reserved = bounded(loss, reserved);
+    text + &format!(": {reserved} for {} live, {} ({share}) wasted", Size(live), Size(lost))
 }
 
 fn rows(loss: &Loss, top: usize) -> Vec<Vec<String>> {
@@ -77,7 +84,11 @@ pub fn advice(loss: &Loss) -> String {
         );
     }
     if loss.growth.is_none() {
-        return from_the_beginning(loss);
+        let lost = Size(loss.lost_bytes);
+        let instead = instead(loss, "Set").unwrap_or_default();
+        return format!(
+            "{lost} was free when the recording started; why it was reserved is unknown.{instead}"
+        );
     }
     let Some(cause) = loss.cause_worth_a_change() else {
         return "Nothing to gain: no single cause wastes 5 %.".to_owned();
@@ -86,7 +97,7 @@ pub fn advice(loss: &Loss) -> String {
         Cause::WrongPool if is_for_small(loss) => emptied(loss),
         _ => limit(loss),
     };
-    of_cause(loss, cause) + &limit + &instead(loss)
+    of_cause(loss, cause) + &limit + &instead(loss, "Or set").unwrap_or_default()
 }
 
 /// What is wasted for a cause, by whom, and what would change that.
@@ -95,7 +106,9 @@ fn of_cause(loss: &Loss, cause: Cause) -> String {
     let largest = Size(row.map_or(0, |row| row.bytes));
     let name = row.map_or("", |row| &row.name);
     let (whose, blocks) = match loss.by {
-        By::Size => (format!("requests of {name}"), format!("blocks of {name}")),
+        By::Size if !is_no_request(name) => {
+            (format!("requests of {name}"), format!("blocks of {name}"))
+        }
         _ => (subject(name), format!("those of {}", subject(name))),
     };
     let next = next(loss);
@@ -136,13 +149,6 @@ fn of_cause(loss: &Loss, cause: Cause) -> String {
     }
 }
 
-/// Of memory that was held when the recording began, it is not known what for.
-fn from_the_beginning(loss: &Loss) -> String {
-    let lost = Size(loss.lost_bytes);
-    format!("{lost} was free when the recording started; why it was reserved is unknown.")
-        + &instead(loss)
-}
-
 fn is_for_small(loss: &Loss) -> bool {
     loss.growth.as_ref().is_some_and(|growth| growth.requested_bytes <= MIB)
 }
@@ -172,7 +178,7 @@ fn emptied(loss: &Loss) -> String {
     let found = loss.emptied.filter(|emptied| loss.is_worth_it(saved(emptied.reserved_bytes)));
     let Some(Emptied { event, step, reserved_bytes }) = found else { return String::new() };
     let step = step.map_or(String::new(), |step| format!("in step {}, ", Grouped(step)));
-    let (now, then) = (Size(loss.reserved_bytes), Size(reserved_bytes));
+    let (now, then) = (bounded(loss, loss.reserved_bytes), bounded(loss, reserved_bytes));
     format!(
         " Call torch.cuda.empty_cache() once that is free ({step}after event {}): {then} reserved \
          instead of {now}.",
@@ -180,13 +186,14 @@ fn emptied(loss: &Loss) -> String {
     )
 }
 
-/// What the setting would do that costs one line.
-fn instead(loss: &Loss) -> String {
-    match loss.expandable_bytes {
-        Some(bytes) if bytes * 100 <= loss.reserved_bytes * 97 => {
-            let (now, then) = (Size(loss.reserved_bytes), Size(bytes));
-            format!(" Or set expandable_segments:True: {then} reserved instead of {now}.")
-        }
-        _ => String::new(),
-    }
+/// What the setting would do that costs one line, as a sentence that begins with `verb`, or that it is unknown.
+fn instead(loss: &Loss, verb: &str) -> Option<String> {
+    let unknown = loss.unknown.as_ref();
+    let unknown = unknown.map(|_| " What a setting would save is unknown.".to_owned());
+    let saves = |&bytes: &Bytes| bytes * 100 <= loss.anew_bytes * 97;
+    unknown.or_else(|| {
+        let then = bounded(loss, loss.expandable_bytes.filter(saves)?);
+        let now = bounded(loss, loss.anew_bytes);
+        Some(format!(" {verb} expandable_segments:True: {then} reserved instead of {now}."))
+    })
 }

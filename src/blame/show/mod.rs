@@ -10,11 +10,13 @@ mod refusal;
 
 use std::io::Write;
 
-use super::{Blame, BlameRow, JobBlame, NO_STACK, RankDifference};
+use super::loss::{NEVER_USED, STITCHED};
+use super::{BEFORE, Blame, BlameRow, JobBlame, NO_STACK, RankDifference};
 use crate::report::parquet::Value;
 use crate::report::section::{self, Section};
 use crate::report::{Column, Look, Result, write_rows};
 use crate::sim::title_of;
+use crate::trace::{Bounded, Certainty};
 use crate::units::{Bytes, Count, Grouped, Size, grouped};
 pub use diff::diff_sections;
 pub use fit::cut;
@@ -66,7 +68,7 @@ pub fn headline(blame: &Blame) -> String {
 
 /// Two lines for a picture: the recording, and the moment.
 pub fn captions(blame: &Blame) -> [String; 2] {
-    let live = Size(blame.live_bytes);
+    let live = live(blame);
     [format!("{}: {live} live, by call stack", title_of(&blame.file)), moment(blame)]
 }
 
@@ -81,11 +83,20 @@ fn moment(blame: &Blame) -> String {
         text += &format!(", {}", place.join(" "));
     }
     let (_, blocks) = totals(&blame.rows);
-    text += &format!("; {} live in {}", Size(blame.live_bytes), Count(blocks, "block"));
-    if let Some(reserved) = blame.reserved_bytes {
-        text += &format!(", {} reserved", Size(reserved));
+    text += &format!("; {} live in {}", live(blame), Count(blocks, "block"));
+    if let Some(bytes) = blame.reserved_bytes {
+        text += &format!(", {} reserved", Bounded { bytes, certainty: blame.certainty });
     }
     text
+}
+
+/// What is live. At the peak of an allocator the doubt is about what it reserves.
+fn live(blame: &Blame) -> Bounded {
+    let certainty = match blame.allocator {
+        None => blame.certainty,
+        Some(_) => Certainty::Exact,
+    };
+    Bounded { bytes: blame.live_bytes, certainty }
 }
 
 /// The worst rank's table, and what differs between the ranks.
@@ -151,8 +162,16 @@ pub fn text(sections: &[Section], look: Look) -> String {
 
 /// A name as the subject of a sentence.
 pub(super) fn subject(name: &str) -> String {
-    let is_stackless = name == NO_STACK;
-    if is_stackless { "the backward pass (no Python stack)".to_owned() } else { name.to_owned() }
+    match name {
+        NO_STACK => "the backward pass (no Python stack)".to_owned(),
+        _ if is_no_request(name) => format!("memory {name}"),
+        _ => name.to_owned(),
+    }
+}
+
+/// Whether a row is of memory whose requests are not known, by line or by size.
+pub(super) fn is_no_request(name: &str) -> bool {
+    [BEFORE, NEVER_USED, STITCHED].contains(&name)
 }
 
 pub(super) fn percent(part: Bytes, whole: Bytes) -> String {
