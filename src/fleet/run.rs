@@ -91,6 +91,7 @@ pub fn run(
         conditions: format!("{:032x}", XxHash3_128::oneshot(config.conditions().as_bytes())),
     };
     let store = Store::open(options.out, &about)?;
+    store.remove_abandoned();
     let removed = remove_others(&store, layout)?;
     let parts: Vec<&Part> = layout.of(options.shard).collect();
     let (known, missing): (Vec<&Part>, Vec<&Part>) = parts.into_par_iter().partition(|part| {

@@ -3,14 +3,19 @@
 //! A file there is complete: it is written under a name that begins with a dot, then renamed. `fleet.json` says what
 //! the tables are made of; a folder with other results is refused and not mixed.
 
-use std::fs::{self, File};
+use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::about::{ABOUT, About};
 use super::tables::{SCHEMA_VERSION, TABLES};
 use crate::input_error::InputError;
+use crate::report::Unfinished;
+
+/// A file that is written so long is written by nobody.
+const ABANDONED: Duration = Duration::from_hours(24);
 
 /// The files that a fleet has in its folder; none if the folder is of no fleet.
 pub fn results(folder: &Path) -> Vec<PathBuf> {
@@ -95,15 +100,20 @@ impl Store {
         let title = path.file_name().unwrap_or_default().to_string_lossy();
         // Two shards may write the same file at once. In containers, their process ids are the same.
         let temporary = folder.join(format!(".{title}.{:016x}", random()));
-        let written = File::create(&temporary).and_then(|mut file| {
-            file.write_all(content)?;
-            file.sync_all()?;
-            fs::rename(&temporary, &path)
-        });
-        written.map_err(|source| {
-            let _ = fs::remove_file(&temporary);
-            failed(source)
-        })
+        let (mut file, unfinished) = Unfinished::create(temporary).map_err(failed)?;
+        let written = file.write_all(content).and_then(|()| file.sync_all());
+        written.and_then(|()| unfinished.finish(&path)).map_err(failed)
+    }
+
+    /// Removes what a process that was killed did not finish. Another shard's file is never so old.
+    pub(super) fn remove_abandoned(&self) {
+        let root = glob::Pattern::escape(&self.root.to_string_lossy());
+        let found = glob::glob(&format!("{root}/*/*/*/.part-*")).into_iter().flatten().flatten();
+        let is_old = |path: &PathBuf| {
+            let changed = fs::metadata(path).and_then(|about| about.modified());
+            changed.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > ABANDONED))
+        };
+        found.filter(is_old).for_each(|path| drop(fs::remove_file(path)));
     }
 
     /// Names of all files of a table, below its folder, in order.
@@ -179,6 +189,30 @@ mod tests {
             runs: vec!["caching".to_owned()],
             conditions: "0".to_owned(),
         }
+    }
+
+    #[test]
+    fn only_what_nobody_writes_any_more_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), &about("a")).unwrap();
+        let part = "runs/job=a/date=b";
+        store.write(&format!("{part}/part-1.parquet"), b"x").unwrap();
+        let path = |name: &str| store.path(&format!("{part}/{name}"));
+        for name in [".part-1.parquet.old", ".part-1.parquet.new"] {
+            fs::write(path(name), b"x").unwrap();
+        }
+        let two_days = std::time::SystemTime::now() - 2 * ABANDONED;
+        for name in [".part-1.parquet.old", "part-1.parquet"] {
+            fs::File::options()
+                .append(true)
+                .open(path(name))
+                .unwrap()
+                .set_modified(two_days)
+                .unwrap();
+        }
+        store.remove_abandoned();
+        let are_there = [".part-1.parquet.old", ".part-1.parquet.new", "part-1.parquet"];
+        assert_eq!(are_there.map(|name| path(name).exists()), [false, true, true]);
     }
 
     #[test]

@@ -6,13 +6,13 @@ use std::error::Error;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
 use super::overwrite::is_stdout;
 use super::packed::Packed;
 use super::stdout::Pipe;
+use super::unfinished::Unfinished;
 
 /// What went wrong while a file was written, of whatever kind.
 type Cause = Box<dyn Error + Send + Sync>;
@@ -43,7 +43,7 @@ enum Place {
     /// A pipe or a device, such as /dev/null: there is nothing that could take its name.
     Special(File),
     /// A file next to the target.
-    Temporary { file: Option<File>, path: PathBuf, target: PathBuf },
+    Temporary { written: Option<(File, Unfinished)>, target: PathBuf },
 }
 
 impl Export {
@@ -93,17 +93,14 @@ impl Export {
     }
 
     fn write(&mut self, write: Content<'_>) -> Result<(), Cause> {
-        let (mut file, path, target) = match &mut self.place {
+        let ((mut file, unfinished), target) = match &mut self.place {
             Place::Stdout => return pour(&mut io::stdout().lock(), Path::new("-"), write),
             Place::Special(file) => return pour(file, &self.target, write),
-            Place::Temporary { file, path, target } => {
-                (file.take().expect("written once"), path, target)
-            }
+            Place::Temporary { written, target } => (written.take().expect("once"), target),
         };
         pour(&mut file, &self.target, write)?;
         drop(file);
-        fs::rename(path, target)?;
-        Ok(())
+        Ok(unfinished.finish(target)?)
     }
 }
 
@@ -113,30 +110,6 @@ fn pour(out: &mut dyn Write, name: &Path, write: Content<'_>) -> Result<(), Caus
     write(&mut out)?;
     let packed = out.into_inner().map_err(io::IntoInnerError::into_error)?;
     Ok(packed.finish()?)
-}
-
-impl Drop for Export {
-    fn drop(&mut self) {
-        if let Place::Temporary { path, .. } = &self.place {
-            // After a success it has another name by now; after a failure it must not stay.
-            let _ = fs::remove_file(path);
-            unfinished().retain(|other| other != path);
-        }
-    }
-}
-
-/// Files that do not have their names yet, for whoever ends the program.
-static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
-
-fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
-    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Removes what was begun and will not be finished: the program is about to end.
-pub fn remove_unfinished() {
-    for path in unfinished().drain(..) {
-        let _ = fs::remove_file(path);
-    }
 }
 
 fn place(target: &Path) -> io::Result<Place> {
@@ -160,10 +133,8 @@ fn place(target: &Path) -> io::Result<Place> {
         return Err(io::Error::other("it is not the name of a file"));
     };
     let name = format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id());
-    let path = target.with_file_name(name);
-    let file = File::options().write(true).create_new(true).open(&path)?;
-    unfinished().push(path.clone());
-    Ok(Place::Temporary { file: Some(file), path, target })
+    let written = Some(Unfinished::create(target.with_file_name(name))?);
+    Ok(Place::Temporary { written, target })
 }
 
 #[cfg(test)]

@@ -12,11 +12,12 @@ pub mod picture;
 pub mod section;
 mod stdout;
 pub mod table;
+mod unfinished;
 mod usage;
 
 pub use answer::{SCHEMA_VERSION, write_answer};
 pub(crate) use csv::{Column, cells, write_cells, write_rows};
-pub use export::{Export, ExportError, remove_unfinished};
+pub use export::{Export, ExportError};
 pub use overwrite::{is_stdout, refuse_overwriting};
 pub(crate) use palette::{Colour, Rgb};
 pub use picture::ImageFormat;
@@ -24,6 +25,8 @@ pub(crate) use picture::scaling;
 pub use stdout::stdout;
 pub(crate) use table::{Cell, NARROW, fitted, total};
 pub use table::{Look, wrapped};
+pub(crate) use unfinished::Unfinished;
+pub use unfinished::remove_unfinished;
 pub use usage::usage_error;
 
 use std::io;

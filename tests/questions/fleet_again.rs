@@ -1,6 +1,8 @@
 //! `fleet`, over what is there: recordings that are listed twice, and parts that were damaged.
 
 use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use predicates::str::contains;
 
@@ -37,6 +39,30 @@ fn a_damaged_part_is_made_again() {
     fs::remove_file(out.join(gone)).unwrap();
     run();
     assert!(files(&out) == whole, "{gone} is still missing");
+}
+
+/// Workers write while the program is told to end.
+#[test]
+fn ctrl_c_leaves_no_temporary_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("x");
+    (0..60).for_each(|job| put("pools", &input.join(format!("{job}/rank0.pickle.xz"))));
+    let mut stopped = 0;
+    // Moments that look random, and are the same in every run.
+    for round in 0..30_u64 {
+        let out = folder.path().join(format!("out{round}"));
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("gmlake-sim"));
+        command.arg("fleet").arg(&input).arg("--out").arg(&out);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(100 + round.wrapping_mul(2_654_435_761) % 97 * 9));
+        Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+        stopped += u32::from(child.wait().unwrap().code() == Some(130));
+        let all = glob::glob(&out.join("**/*").display().to_string()).unwrap().map(Result::unwrap);
+        let all: Vec<_> =
+            all.map(|path| path.strip_prefix(&out).unwrap().display().to_string()).collect();
+        assert!(!all.iter().any(|path| path.starts_with('.') || path.contains("/.")), "{all:?}");
+    }
+    assert!(stopped > 3, "it was over before it was stopped");
 }
 
 #[test]
