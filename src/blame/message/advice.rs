@@ -34,15 +34,21 @@ pub(super) fn advice(findings: &[Finding], numbers: &Numbers) -> Vec<String> {
     if !findings.iter().any(is_fragmentation) && findings.iter().any(is_short) {
         out.extend(numbers.over_if_joined().map(joined));
     }
-    let is_elsewhere = |cause| matches!(cause, Cause::HostMemory | Cause::WrongSize);
-    let is_gpu = |one: &Finding| !is_elsewhere(one.cause) && one.cause != Cause::ServerShare;
-    if findings.iter().any(is_gpu) {
+    // PyTorch records what its allocators of GPUs do, and not that of Apple's.
+    let is_recorded = numbers.backend.as_deref() != Some("MPS");
+    if is_recorded && findings.iter().any(|finding| shows(finding.cause)) {
         out.push(RECORD.to_owned());
     }
-    if findings.iter().any(|finding| finding.cause == Cause::TooMuch) {
+    if is_recorded && findings.iter().any(|finding| finding.cause == Cause::TooMuch) {
         out.push(PREDICT.to_owned());
     }
     out
+}
+
+/// Whether a recording of PyTorch's allocator shows more of a cause.
+fn shows(cause: Cause) -> bool {
+    use Cause::{HostMemory, OtherFramework, ServerShare, WrongSize};
+    !matches!(cause, HostMemory | OtherFramework | ServerShare | WrongSize)
 }
 
 /// Causes of a device that lacks memory for the request, and perhaps for it alone.
@@ -90,6 +96,10 @@ fn about(cause: Cause, numbers: &Numbers) -> Vec<&'static str> {
         Cause::OutsidePyTorch => &["Leave the driver some memory: a smaller batch, or \
              torch.cuda.set_per_process_memory_fraction below 1, so that PyTorch's cache does not \
              take everything. nvidia-smi shows whether other processes hold it"],
+        Cause::OtherFramework => &[
+            "Use less memory: a smaller batch, a lower precision, sharding over more GPUs; or take a larger GPU. \
+             XLA_PYTHON_CLIENT_MEM_FRACTION says how much of it JAX may use",
+        ],
         Cause::ServerShare => &[
             "Raise gpu_memory_utilization if the GPU is free, lower max_model_len or max_num_seqs, choose \
              fewer CUDA graphs (enforce_eager), or take more GPUs (tensor_parallel_size)",

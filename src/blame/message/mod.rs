@@ -44,6 +44,8 @@ pub enum Cause {
     WrongSize,
     /// Not PyTorch's allocator but the driver, or a library, found no memory.
     OutsidePyTorch,
+    /// The allocator of another framework, such as XLA's, found no memory.
+    OtherFramework,
     /// What a server of language models keeps of the device is too small for it.
     ServerShare,
     /// It was the memory of the host, not that of a GPU.

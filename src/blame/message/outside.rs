@@ -30,7 +30,7 @@ pub(super) const WORDS: [(&str, Cause, &str); 19] = [
     ("Cuda failure 2 'out of memory'", Cause::OutsidePyTorch, NCCL),
     (
         "RESOURCE_EXHAUSTED: Out of memory",
-        Cause::OutsidePyTorch,
+        Cause::OtherFramework,
         "This is the message of XLA (JAX, TensorFlow), whose allocator is not PyTorch's.",
     ),
     ("CUDA error: out of memory", Cause::OutsidePyTorch, DRIVER),

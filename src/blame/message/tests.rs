@@ -88,6 +88,11 @@ fn the_asynchronous_backend_and_mps() {
         2.29 GiB, max allowed: 6.77 GiB). Tried to allocate 1024.00 MiB on private pool.";
     let found = of(mps);
     assert_eq!((found.backend.as_deref(), found.numbers.allowed_bytes), (Some("MPS"), gib(677)));
+    assert!(!found.advice.iter().any(|text| text.contains("cuda")), "{:?}", found.advice);
+    let jax =
+        of("XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes.");
+    assert_eq!(causes(&jax), [Cause::OtherFramework]);
+    assert!(!jax.advice.iter().any(|text| text.contains("torch")), "{:?}", jax.advice);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::blame::{MemorySummary, Message, MessageNumbers, SummaryRow};
 use crate::report::section::Section;
-use crate::units::{Bytes, Count, Grouped, Size};
+use crate::units::{Bytes, Count, Size};
 
 /// A headline, a table of where the memory was, the causes, and what to do.
 pub fn message_sections(message: &Message) -> Vec<Section> {
@@ -45,8 +45,11 @@ fn headline(message: &Message) -> String {
         text += &format!("\n{}{number}{function}{} requested it.", line.file, line.function);
     }
     if message.more > 0 {
-        let more = Grouped(message.more);
-        text += &format!("\n{more} more such messages follow in the text; this is the first.");
+        let (more, verb) = (
+            Count(message.more, "more such message"),
+            if message.more == 1 { "follows" } else { "follow" },
+        );
+        text += &format!("\n{more} {verb} in the text; this is the first.");
     }
     if let Some(needs) = numbers.needs_at_least_bytes {
         text += &format!("\nTensors alone needed at least {}.", Size(needs));
