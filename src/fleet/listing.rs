@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, io};
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::about::{ABOUT, holds_results};
 use super::manifest;
@@ -51,17 +51,8 @@ pub struct Listing {
 /// # Errors
 /// If one of them cannot be listed or stands for nothing.
 pub fn list(arguments: &[PathBuf], manifest: Option<&Path>) -> Result<Listing, InputError> {
-    let (mut named, mut files, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
-    let lines = manifest.map_or(Ok(Vec::new()), manifest::read)?;
-    for line in lines {
-        let path = line.path;
-        let root = path.parent().map(Path::to_owned).unwrap_or_default();
-        let mut file = entry(path, &root);
-        file.job = line.job.unwrap_or(file.job);
-        file.date = line.date.unwrap_or(file.date);
-        file.rank = line.rank.or(file.rank);
-        named.push(file);
-    }
+    let (mut files, mut left_out) = (Vec::new(), Vec::new());
+    let named = manifest.map_or(Ok(Vec::new()), of_manifest)?;
     for argument in arguments {
         let before = files.len();
         if remote::is_many(argument) {
@@ -86,6 +77,32 @@ pub fn list(arguments: &[PathBuf], manifest: Option<&Path>) -> Result<Listing, I
     left_out.sort();
     left_out.dedup();
     Ok(Listing { files, left_out })
+}
+
+/// What the lines of a manifest name, each file once.
+fn of_manifest(manifest: &Path) -> Result<Vec<FileEntry>, InputError> {
+    let mut known: FxHashMap<PathBuf, FileEntry> = FxHashMap::default();
+    let mut files = Vec::new();
+    for (number, line) in (2..).zip(manifest::read(manifest)?) {
+        let wrong = |problem: String| {
+            Err(InputError::at(manifest.display(), format!("line {number}: {problem}")))
+        };
+        let (path, shown) = (line.path.clone(), remote::shown(&line.path));
+        let is_date = |date: &String| date == UNKNOWN || date_in(date).as_ref() == Some(date);
+        if let Some(date) = line.date.as_ref().filter(|date| !is_date(date)) {
+            return wrong(format!("{date:?} is not a date; write it as 2026-11-23"));
+        }
+        let root = path.parent().map(Path::to_owned).unwrap_or_default();
+        let mut file = entry(line.path, &root);
+        file.job = line.job.unwrap_or(file.job);
+        file.date = line.date.unwrap_or(file.date);
+        file.rank = line.rank.or(file.rank);
+        if *known.entry(path).or_insert_with(|| file.clone()) != file {
+            return wrong(format!("{shown} is listed before, with another job, date or rank"));
+        }
+        files.push(file);
+    }
+    Ok(files)
 }
 
 /// Each file under one of its names, be it listed twice or by a link: that of a manifest, else the one with fewest
@@ -361,6 +378,17 @@ mod tests {
         let named = list(&others[..1], Some(&manifest)).unwrap().files;
         assert_eq!(named.len(), 3);
         assert!(named.iter().any(|file| file.job == "mine"));
+        for (lines, problem) in [
+            ("path,date\na.r7.json,yesterday\n", "line 2: \"yesterday\" is not a date"),
+            ("path,date\na.r7.json,2026-13-01\n", "line 2: \"2026-13-01\" is not a date"),
+            ("path,job\na.r7.json,a\na.r7.json,b\n", "a.r7.json is listed before"),
+        ] {
+            fs::write(&manifest, lines).unwrap();
+            let refused = list(&[], Some(&manifest)).unwrap_err().to_string();
+            assert!(refused.contains(problem), "{refused}");
+        }
+        fs::write(&manifest, "path,job\na.r7.json,a\na.r7.json,a\n").unwrap();
+        assert_eq!(list(&[], Some(&manifest)).unwrap().files.len(), 1);
         fs::remove_file(&manifest).unwrap();
         let nothing = list(&[folder.path().join(".x/none*")], None).unwrap_err().to_string();
         assert!(nothing.contains("no recording here"), "{nothing}");
