@@ -53,9 +53,13 @@ pub enum Limit {
 }
 
 impl Series {
-    /// Where allocator number `index` stops fitting target number `target`; `None` if a value has no result, or its
-    /// recordings do not show it.
+    /// Where allocator number `index` stops fitting target number `target`; `None` if a value has no result, its
+    /// recordings do not show it, or a larger value runs where a smaller one does not.
     pub fn limit(&self, index: usize, target: usize) -> Option<Limit> {
+        let runs = |job: &JobPlan| job.verdict(index, target).is_some_and(|v| v.1.trial.runs());
+        if !self.jobs.iter().map(runs).is_sorted_by(|smaller, larger| smaller >= larger) {
+            return None;
+        }
         let mut last: Option<(f64, Bytes)> = None;
         for (&value, job) in self.values.iter().zip(&self.jobs) {
             let (plan, verdict) = job.verdict(index, target)?;

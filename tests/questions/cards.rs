@@ -28,6 +28,48 @@ fn a_sentence_on_cards_names_what_was_asked_about() {
 }
 
 #[test]
+fn a_card_that_is_named_twice_is_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = job(folder.path(), "job.csv", 64, 10);
+    let plan = |cards: &str| {
+        let cards = ["--allocators", "native", "--cards", cards];
+        exported("plan", &path, &cards)["jobs"][0]["ranks"][0]["targets"].clone()
+    };
+    assert_eq!(plan("T4,t4,T4"), plan("T4"));
+    assert_eq!(plan("T4,L4,T4"), plan("T4,L4"));
+}
+
+/// A job that needs less at a larger value does not stop fitting at any.
+#[test]
+fn where_a_need_does_not_grow_no_value_is_the_last_that_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = |counts: [u64; 3]| {
+        let mut plan = gmlake_sim();
+        plan.args([
+            "plan",
+            "--allocators",
+            "native",
+            "--cards",
+            "none",
+            "--device-memory",
+            "400MiB",
+        ]);
+        plan.args(["--by", "x=1,2,3"]);
+        for (name, count) in ["a", "b", "c"].into_iter().zip(counts) {
+            plan.arg(job(folder.path(), &format!("{name}.csv"), 64, count));
+        }
+        let text = plan.assert().success().get_output().stdout.clone();
+        let text = String::from_utf8(text).unwrap();
+        text.lines().rfind(|line| line.starts_with("400 MiB ")).unwrap().to_owned()
+    };
+    assert!(limits([2, 5, 8]).ends_with("2 to 3, near 2"), "{}", limits([2, 5, 8]));
+    assert!(limits([7, 8, 9]).ends_with("not at 1"));
+    for falls in [[8, 8, 2], [2, 8, 2], [8, 2, 8]] {
+        assert!(limits(falls).ends_with(" -"), "{falls:?}: {}", limits(falls));
+    }
+}
+
+#[test]
 fn compare_names_the_cards_that_plan_finds() {
     let folder = tempfile::tempdir().unwrap();
     let path = job(folder.path(), "job.csv", 64, 500);
