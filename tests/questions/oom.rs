@@ -165,7 +165,8 @@ fn of_a_job_the_rank_that_ran_out_of_memory_is_explained() {
     blame("oom").success().stdout(explained).stderr(contains("never ran out").not());
     // Where several did, their rows are compared.
     put(2, FREE);
-    blame("oom").success().stdout(contains("2 ranks, each at its own moment"));
+    let one = contains("2 ranks ran out of memory; give one file for its request");
+    blame("oom").success().stdout(contains("2 ranks, each at its own moment")).stderr(one);
     // A rank may have no such step.
     put(3, POOL);
     let lacks = contains("warning: ").and(contains("job.r3.pickle: no step 3; "));

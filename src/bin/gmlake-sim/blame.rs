@@ -7,10 +7,11 @@ use gmlake::blame::{
     At, Blame, BlameError, By, JobBlame, Message, Question, RankBlame, blame, folded, growth, loss,
     refusal, show as report,
 };
+use gmlake::remote::shown;
 use gmlake::report::section::Section;
 use gmlake::sim::job::{Job, is_many, jobs};
 use gmlake::sim::{Opened, Scenario, Setup, choose_one, open, under};
-use gmlake::units::Bytes;
+use gmlake::units::{Bytes, Grouped};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -66,6 +67,14 @@ fn main_of_job_oom(args: &BlameArgs) -> Result<Answer> {
         }
     }
     if short.len() != 1 {
+        if let Some(first) = short.first() {
+            terminal::print_line(&format!(
+                "{} ranks ran out of memory; give one file for its request and what would serve \
+                 it: gmlake-sim blame {} --at oom",
+                Grouped(short.len() as u64),
+                shown(first)
+            ));
+        }
         return main_of_rows(args, true);
     }
     jobs.iter().for_each(warn_of_gaps);
