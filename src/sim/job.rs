@@ -33,6 +33,9 @@ pub struct RankFile {
     pub path: PathBuf,
 }
 
+/// The name of a job that is of all files given, whatever theirs are.
+pub const GIVEN: &str = "the files given";
+
 /// Missing ranks that are named at most.
 const NAMED: usize = 8;
 
@@ -159,7 +162,9 @@ pub fn quantity(jobs: &[Job], by: Option<&str>) -> Result<Option<(String, Vec<f6
         },
     };
     if values.len() != jobs.len() {
-        return wrong(format!("{name} has {} values for {} jobs", values.len(), jobs.len()));
+        let [values, jobs] = [(values.len(), "value"), (jobs.len(), "job")]
+            .map(|(count, what)| Count(count as u64, what).to_string());
+        return wrong(format!("{name} has {values} for {jobs}"));
     }
     let mut sorted = values.clone();
     sorted.sort_by(f64::total_cmp);
@@ -341,7 +346,7 @@ fn sorted(name: String, mut ranks: Vec<RankFile>) -> Result<Job, JobError> {
 
 /// One job of all files. Where their names do not tell ranks, the order does.
 fn whatever_their_names(files: &[PathBuf]) -> Result<Job, JobError> {
-    let place = "the files given";
+    let place = GIVEN;
     by_name(files)?;
     let in_order = files.iter().zip(0..);
     let ranks = in_order.map(|(path, place)| RankFile { number: Some(place), path: path.clone() });

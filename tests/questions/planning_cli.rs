@@ -214,6 +214,7 @@ fn files_of_any_names_are_one_job_on_request() {
         let run = gmlake_sim().args(command).assert().success();
         let shown = String::from_utf8(run.get_output().stdout.clone()).unwrap();
         assert!(shown.contains("the files given"), "{command:?}: {shown}");
+        assert!(!shown.contains("given needs"), "{command:?}: {shown}");
     }
 }
 
@@ -246,6 +247,7 @@ fn what_is_wrong_is_said_in_one_line() {
         (&["plan", a, a, "--job"], "both rank 0"),
         (&["plan", a, b, "--by", "batch"], "does not say its batch"),
         (&["plan", a, b, "--by", "batch=1,2,3"], "3 values for 2 jobs"),
+        (&["plan", a, "--by", "batch=1,2"], "batch has 2 values for 1 job\n"),
         (&["plan", a, b, "--by", "batch=1,x"], "write a number for each job"),
         (&["plan", a, b, "--by", "batch=1,1"], "two jobs have the same batch, 1"),
         (&["plan", "no*such"], "no file matches this pattern"),

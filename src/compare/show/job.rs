@@ -8,6 +8,7 @@ use crate::compare::{Row, columns};
 use crate::plan::show::MOST_RANKS;
 use crate::report::section::Section;
 use crate::run::RunSummary;
+use crate::sim::job::GIVEN;
 use crate::sim::title_of;
 use crate::units::{Count, Grouped, Size};
 
@@ -88,7 +89,8 @@ fn verdict(job: &JobComparison, labels: &[String]) -> String {
     };
     let clauses: Vec<String> = labels.iter().filter_map(clause).collect();
     let (clauses, caution) = (clauses.join(", "), caution(&job.coverage));
-    format!("{} needs what its worst rank needs: {clauses}.{caution}", job.name)
+    let needs = if job.name == GIVEN { "need what their" } else { "needs what its" };
+    format!("{} {needs} worst rank needs: {clauses}.{caution}", job.name)
 }
 
 fn number(rank: &RankComparison) -> String {

@@ -242,7 +242,7 @@ impl Options {
     /// A finite number that is not negative.
     pub(super) fn number(&mut self, name: &str, default: &str) -> Result<f64, OptionError> {
         let valid = |number: &f64| number.is_finite() && *number >= 0.0;
-        self.read((name, default), "a number", |text| text.parse().ok().filter(valid))
+        self.read((name, default), "a number from 0 on", |text| text.parse().ok().filter(valid))
     }
 
     /// `on` or `off`.
