@@ -7,9 +7,9 @@
 //! ```
 //!
 //! - **State** is what no step after the second left behind.
-//! - A **leak** grows as often in the second half of the steps as in the first, or in a third of them. It grows in a step
-//!   at whose end more of its blocks are live than ever before. What is live at the end of the last step judged is from
-//!   as many steps: nothing of it was given back while the job trained.
+//! - A **leak** grows as often in the second half of the steps as in the first, or in a third of them. It grows in a
+//!   step at whose end more of its blocks are live than ever before. What is live at the end of the last step judged is
+//!   from as many steps: nothing of it was given back while the job trained.
 //! - A **cache** is everything else. A tensor that is replaced by a larger one is no leak, however large it becomes.
 //!
 //! What the first two steps leave is state, so that only a third one can show a leak. Before it, what grows is

@@ -94,8 +94,8 @@ pub struct Loss {
     pub growth: Option<LossGrowth>,
     /// The rows, by cause in the order of the report, the largest first.
     pub rows: Vec<LossRow>,
-    /// Most bytes that PyTorch would hold with expandable segments, which is a setting; `None` if it has that already, or
-    /// if that is unknown.
+    /// Most bytes that PyTorch would hold with expandable segments, which is a setting; `None` if it has that already,
+    /// or if that is unknown.
     pub expandable_bytes: Option<Bytes>,
     /// What that compares with: most bytes that the allocator would hold if it began as that run does, without a cache
     /// from before the recording.
