@@ -13,7 +13,7 @@ use gmlake_core::cards::Target;
 
 use crate::allocator::{Role, find};
 use crate::run::RunSummary;
-use crate::trace::{Bounded, Coverage};
+use crate::trace::{Bounded, Certainty, Coverage};
 use crate::units::Bytes;
 
 /// The place in a trace at which memory ran out.
@@ -65,9 +65,11 @@ impl Trial {
     }
 
     /// Whether the whole job runs out of memory as this run did. Where its beginning is not known, it may come to the
-    /// same request in another state: only a device with less than what is live at once is too small for certain.
+    /// same request in another state: only a device with less than what is live at once is too small for certain, if
+    /// that is known.
     pub fn is_certain(&self, coverage: &Coverage, least: Bytes) -> bool {
-        coverage.sees_beginning() || self.capacity_bytes < least
+        coverage.of_what_was_seen() != Certainty::About
+            && (coverage.sees_beginning() || self.capacity_bytes < least)
     }
 }
 

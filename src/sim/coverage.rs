@@ -15,6 +15,8 @@ pub(crate) enum Ending {
     Stopped,
     /// The file does not say what was held at the end.
     Unknown,
+    /// The same, and the entries alone do not explain what PyTorch did.
+    Unexplained,
 }
 
 /// How much of its job a recording shows.
@@ -42,6 +44,14 @@ pub(crate) fn find(
     if unexplained > 0 {
         gaps.push(Gap::EntriesMissing { count: unexplained });
     }
+    let of_segments = count(trace, &[WarningKind::DriverEntries]);
+    if of_segments > 0 {
+        gaps.push(Gap::SegmentsMissing { count: of_segments });
+    }
+    let differs = found.is_some_and(|found| found.difference_count > 0);
+    if ending == Ending::Unexplained || ending != Ending::Snapshot && differs {
+        gaps.push(Gap::NoFinalState);
+    }
     gaps.extend(late_start(records, found, trace));
     gaps.extend(out_of_memory(trace));
     if !gaps.iter().any(|gap| gap.kind() != CoverageKind::StartedLate) {
@@ -56,8 +66,13 @@ fn unexplained(trace: &Trace) -> u64 {
         WarningKind::UnknownFree,
         WarningKind::DoubleAlloc,
         WarningKind::DoubleFree,
+        WarningKind::BlockEntries,
         WarningKind::AbsurdSize,
     ];
+    count(trace, &kinds)
+}
+
+fn count(trace: &Trace, kinds: &[WarningKind]) -> u64 {
     let of = trace.warnings.iter().filter(|warning| kinds.contains(&warning.kind));
     of.map(|warning| warning.count).sum()
 }

@@ -24,11 +24,15 @@ use crate::alloc_conf::TorchVersion;
 use crate::allocator::Environment;
 use crate::remote;
 use crate::run::{RECORDED, RunSummary};
-use crate::trace::{self, Certainty, Draft, Labels, LoadOptions, Records, Trace, TraceError};
-use crate::trace::{both, ingest, peak_live_bytes};
+use crate::trace::{
+    self, Certainty, Draft, Labels, Layout, LoadOptions, Records, Trace, TraceError,
+};
+use crate::trace::{Warning, both, ingest, peak_live_bytes};
 use crate::units::{Bytes, Size};
 use crate::verify::{Refused, Verification, begins_with_program, counted, range_in_words};
-use crate::verify::{leads_elsewhere, unseen_start, verify};
+use crate::verify::{
+    contradictions, given_back_unseen, leads_elsewhere, missing_kinds, unseen_start, verify,
+};
 
 /// Opens one device of a file.
 ///
@@ -98,7 +102,12 @@ fn reconstruct(
     if !records.has_segments && labels.start.is_empty() {
         labels.start = unseen_start(&records);
     }
-    let trace = trace.unwrap_or_else(|| ingest(&records, &labels));
+    let mut trace = trace.unwrap_or_else(|| ingest(&records, &labels));
+    let odd = odd_entries(&records, found.as_ref(), ending, &labels);
+    if !odd.is_empty() {
+        trace.warnings.extend(odd);
+        trace.warnings.sort_by_key(|warning| warning.kind);
+    }
     let of_trace = || (peak_live_bytes(&trace), trace.first_failure());
     let (mut coverage, (live_peak, failed)) =
         both(|| coverage::find(&records, found.as_ref(), &trace, ending), of_trace);
@@ -107,13 +116,22 @@ fn reconstruct(
     }
     let mut notes = found.as_ref().map(notes).unwrap_or_default();
     let file = remote::shown(path);
-    let common = common(&file, &trace, failed, live_peak, coverage.of_what_was_seen());
+    // What was held before is inferred: where the model then differs, entries may be missing.
+    let is_doubtful = found.as_ref().is_some_and(Verification::doubts_start);
+    let of_held = if is_doubtful { Certainty::About } else { coverage.of_what_was_seen() };
+    let common = common(&file, &trace, failed, live_peak, of_held);
     let mut recorded = row(&records, found.as_ref(), &own, common);
-    if recorded.as_ref().is_some_and(|row| !has_room(row, live_peak)) {
+    if coverage.lacks_segments() {
+        recorded = None;
+        notes.push(NOT_HELD.to_owned());
+    } else if recorded.as_ref().is_some_and(|row| !has_room(row, live_peak)) {
         recorded = None;
         notes.extend(records.has_segments.then(|| NO_ROOM.to_owned()));
     }
-    let found = found.unwrap_or_default();
+    let mut found = found.unwrap_or_default();
+    if coverage.lacks_segments() {
+        found.forget_memory();
+    }
     let Verification { refused, diverted, limit, capacity, start, memory_range, .. } = found;
     let (kept_cache, start) = (diverted > 0, start.layout);
     let failure = OnceLock::from(failed);
@@ -136,19 +154,45 @@ struct Explained {
     own: Tally,
 }
 
+/// Entries that cannot all be true. Where PyTorch's model makes every decision again, there are none; but without frees
+/// it makes those of a history that stopped.
+fn odd_entries(
+    records: &Records,
+    found: Option<&Verification>,
+    ending: Ending,
+    labels: &Labels,
+) -> Vec<Warning> {
+    let is_repeated = found.is_some_and(|found| found.difference_count == 0);
+    let held = found.map(|found| &found.start.layout);
+    let odd = match is_repeated {
+        true if ending != Ending::Stopped => return Vec::new(),
+        true => Vec::new(),
+        false => contradictions(records, &labels.start, held.unwrap_or(&Layout::default())),
+    };
+    if !odd.is_empty() || ending == Ending::Unknown && !records.has_decisions() {
+        return odd;
+    }
+    let unseen = found.filter(|_| ending == Ending::Stopped);
+    let unseen = unseen.and_then(|found| given_back_unseen(records, found));
+    unseen.into_iter().chain(missing_kinds(records, ending != Ending::Stopped)).collect()
+}
+
 /// Replays PyTorch's own decisions, if the file has them. Where the final state is not that after the last entry, it is
 /// forgotten: undoing the entries from it would invent memory at the beginning.
 fn explain(records: &mut Records, environment: &Environment) -> Explained {
     let only = |found, ending, own| Explained { found, ending, trace: None, own };
-    // A table may hold requests alone: then there is no decision of PyTorch's to repeat.
-    let has_decisions = || records.entries.iter().any(|entry| entry.action.is_driver_call());
-    if records.cut_off.is_some() && has_decisions() {
+    let is_cut = records.cut_off.is_some() && records.has_decisions();
+    if is_cut || !records.has_segments {
         records.forget_end();
-        let found = verify(records, environment);
-        return only(Some(found), Ending::Unknown, Tally::of(&records.entries));
-    }
-    if !records.has_segments {
-        return only(None, Ending::Unknown, Tally::of(&records.entries));
+        let found = records.has_decisions().then(|| verify(records, environment));
+        let own = Tally::of(&records.entries);
+        return match found {
+            // Of what began in the middle, or needs the pools of the final state, the model makes nothing.
+            Some(found) if found.difference_count > 0 && !is_cut => {
+                only(None, Ending::Unexplained, own)
+            }
+            found => only(found, Ending::Unknown, own),
+        };
     }
     let beside = || (Draft::new(records), Tally::of(&records.entries));
     let (found, (draft, own)) = both(|| verify(records, environment), beside);
@@ -164,6 +208,9 @@ fn explain(records: &mut Records, environment: &Environment) -> Explained {
     }
     only(Some(found), Ending::Snapshot, own)
 }
+
+const NOT_HELD: &str = "it does not say what PyTorch held: entries of segments are missing, so \
+                        that there is no row for the recording";
 
 const NO_ROOM: &str = "it does not say what PyTorch held: its segments have less room than the \
                        blocks in them, so that there is no row for the recording";

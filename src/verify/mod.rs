@@ -10,6 +10,7 @@ mod entries;
 mod flush;
 mod flusher;
 mod infer;
+mod ledger;
 mod lifetimes;
 mod limits;
 mod pool_options;
@@ -22,6 +23,7 @@ mod verification;
 
 pub use ending::leads_elsewhere;
 pub use infer::{begins_with_program, verify};
+pub use ledger::{contradictions, given_back_unseen, missing_kinds};
 pub(crate) use limits::{most_in, range_in_words};
 pub use start::{StartState, state_at};
 pub use summary::{Compared, VerificationSummary};

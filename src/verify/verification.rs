@@ -91,6 +91,19 @@ pub struct Verification {
     pub elapsed_ns: u64,
 }
 
+impl Verification {
+    /// Whether something was held when the recording began, from where the model does not get to the recorded end.
+    pub fn doubts_start(&self) -> bool {
+        self.difference_count > 0 && !self.start.layout.segments.is_empty()
+    }
+
+    /// Forgets what refusals tell of a limit or of the device, where it is not known what was held.
+    pub fn forget_memory(&mut self) {
+        (self.limit, self.capacity, self.memory_range) = (None, None, None);
+        (self.refused, self.least_refused, self.diverted) = (None, None, 0);
+    }
+}
+
 /// How many differences there are, in words.
 pub(crate) fn counted(differences: u64) -> String {
     let at_least = if differences > HOPELESS { "at least " } else { "" };

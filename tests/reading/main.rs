@@ -17,6 +17,7 @@ mod foreign;
 mod formats;
 mod inputs;
 mod messages;
+mod missing_entries;
 mod other_tables;
 mod remote;
 mod strangers;

@@ -11,6 +11,7 @@
 //!
 //! From anything but a complete recording, every need is a lower bound. Where the beginning is missing, that holds only
 //! of what was seen: another allocator would not have begun as the simulation does, and may need less ([`Certainty`]).
+//! Where entries are missing in between, frees may be among them: then nothing is a bound.
 
 use serde::ser::{SerializeStruct, Serializer};
 use serde::{Deserialize, Serialize};
@@ -88,6 +89,13 @@ pub enum Gap {
         /// Entries that cannot be explained.
         count: u64,
     },
+    /// Entries of segments are missing: some memory is obtained that was held already, or used that was not held.
+    SegmentsMissing {
+        /// Entries that cannot be explained.
+        count: u64,
+    },
+    /// The file has no final state, without which its entries do not explain what PyTorch did.
+    NoFinalState,
     /// The file was cut off.
     CutOff {
         /// What is missing, in words.
@@ -118,11 +126,11 @@ impl Gap {
 
     /// Whether it hides how the job began.
     const fn hides_beginning(&self) -> bool {
-        use Gap::{EntriesMissing, Exported, StartedLate, StateOnly, TailOnly};
-        matches!(
-            self,
-            StartedLate { .. } | TailOnly { .. } | EntriesMissing { .. } | Exported | StateOnly
-        )
+        use Gap::{EntriesMissing, Exported, NoFinalState, SegmentsMissing};
+        use Gap::{StartedLate, StateOnly, TailOnly};
+        let is_late = matches!(self, StartedLate { .. } | TailOnly { .. } | Exported | StateOnly);
+        let is_odd = matches!(self, EntriesMissing { .. } | SegmentsMissing { .. } | NoFinalState);
+        is_late || is_odd
     }
 
     /// How to record what is missing, as an imperative.
@@ -135,9 +143,10 @@ impl Gap {
             Self::MidStep { .. } | Self::Growing => "dump the snapshot between two steps",
             Self::TailOnly { .. } => "record with max_entries=sys.maxsize",
             Self::HistoryStopped => "dump the snapshot before you stop the recorder",
-            Self::EntriesMissing { .. } => {
+            Self::EntriesMissing { .. } | Self::SegmentsMissing { .. } => {
                 "record all kinds of entries, from the start to the dump"
             }
+            Self::NoFinalState => "give the whole snapshot, with its segments",
             Self::CutOff { .. } => "copy the file again, or wait for the dump to finish",
             Self::Exported => "export a complete recording",
             Self::RanksMissing { .. } => "give a recording of every rank",
@@ -174,6 +183,14 @@ impl std::fmt::Display for Gap {
                 let verb = if *count == 1 { "does" } else { "do" };
                 write!(f, "entries are missing: {count} {verb} not fit together")
             }
+            Self::SegmentsMissing { count } => {
+                let verb = if *count == 1 { "does" } else { "do" };
+                write!(f, "entries of segments are missing: {count} {verb} not fit together")
+            }
+            Self::NoFinalState => f.write_str(
+                "without the final state (segments), PyTorch's decisions do not follow from the \
+                 entries",
+            ),
             Self::CutOff { what } | Self::RanksMissing { what } => f.write_str(what),
             Self::Exported => {
                 f.write_str("it was exported from a recording that is not the whole job")
@@ -281,9 +298,19 @@ impl Coverage {
         !self.gaps.iter().any(Gap::hides_beginning)
     }
 
-    /// How a figure of what was seen stands to the job's: bytes that were live, or what PyTorch held.
+    /// How a figure of what was seen stands to the job's: bytes that were live. Missing frees make it too high.
     pub fn of_what_was_seen(&self) -> Certainty {
-        if self.is_partial() { Certainty::AtLeast } else { Certainty::Exact }
+        let lacks_frees = self.gaps.iter().any(|gap| matches!(gap, Gap::EntriesMissing { .. }));
+        match self.is_partial() {
+            _ if lacks_frees => Certainty::About,
+            true => Certainty::AtLeast,
+            false => Certainty::Exact,
+        }
+    }
+
+    /// Whether entries of memory from the driver are missing: then it is not known what PyTorch held.
+    pub fn lacks_segments(&self) -> bool {
+        self.gaps.iter().any(|gap| matches!(gap, Gap::SegmentsMissing { .. }))
     }
 
     /// How what a simulated allocator held stands to what it would in the job. A bound is a figure of what was seen.
@@ -338,9 +365,10 @@ impl Coverage {
 
     /// The same without the cure, for places with little room.
     pub fn limits(&self) -> Option<String> {
-        let what = match self.sees_beginning() {
-            true => "lower bounds only",
-            false => "lower bounds and estimates (~) only",
+        let what = match self.of_what_was_seen() {
+            Certainty::About => "estimates (~) only",
+            _ if self.sees_beginning() => "lower bounds only",
+            _ => "lower bounds and estimates (~) only",
         };
         self.is_partial().then(|| format!("{what}: {}", self.reason()))
     }
@@ -355,7 +383,8 @@ impl Serialize for Coverage {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut out = serializer.serialize_struct("Coverage", 4)?;
         out.serialize_field("kind", &self.kind())?;
-        out.serialize_field("is_lower_bound", &self.is_partial())?;
+        let is_lower_bound = self.of_what_was_seen() == Certainty::AtLeast;
+        out.serialize_field("is_lower_bound", &is_lower_bound)?;
         let gaps: Vec<String> = self.gaps.iter().map(ToString::to_string).collect();
         out.serialize_field("gaps", &gaps)?;
         out.serialize_field("cure", &self.cure())?;
@@ -393,6 +422,8 @@ mod tests {
             (Some(Gap::Growing), Certainty::AtLeast, Certainty::AtLeast),
             (Some(Gap::TailOnly { entries: 9 }), Certainty::AtLeast, Certainty::About),
             (Some(Gap::StateOnly), Certainty::AtLeast, Certainty::About),
+            (Some(Gap::SegmentsMissing { count: 9 }), Certainty::AtLeast, Certainty::About),
+            (Some(Gap::EntriesMissing { count: 9 }), Certainty::About, Certainty::About),
         ];
         for (gap, seen, simulated) in gaps {
             let coverage = Coverage::new(gap.into_iter().collect());

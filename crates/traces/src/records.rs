@@ -61,6 +61,8 @@ pub struct Records {
     pub cut_off: Option<String>,
     /// PyTorch's own totals, where the format has them in place of segments: one for each entry that has some.
     pub totals: Vec<Total>,
+    /// Whether another allocator than PyTorch's was at work: its segments tell nothing of what PyTorch decided.
+    pub is_foreign: bool,
     /// What the reader had to assume.
     pub warnings: Vec<Warning>,
 }
@@ -77,6 +79,11 @@ pub struct Total {
 }
 
 impl Records {
+    /// Whether there are decisions of PyTorch's allocator among the entries. A table may hold requests alone.
+    pub fn has_decisions(&self) -> bool {
+        !self.is_foreign && self.entries.iter().any(|entry| entry.action.is_driver_call())
+    }
+
     /// Forgets what was held at the end, where that is not the state after the last entry.
     pub fn forget_end(&mut self) {
         self.has_segments = false;

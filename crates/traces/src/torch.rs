@@ -327,6 +327,7 @@ impl Snapshot {
                 continue;
             }
             (records.device, records.has_segments) = (index, self.has_segments);
+            records.is_foreign = self.is_foreign;
             if self.is_foreign {
                 records.forget_end();
             }

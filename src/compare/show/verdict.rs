@@ -138,6 +138,7 @@ fn held(comparison: &Comparison) -> Option<String> {
     let mut runs = comparison.reference().into_iter().chain(&comparison.runs);
     let run = runs.find(|run| !is_idle(run))?;
     let who = match run.allocator.as_str() {
+        RECORDED if run.certainty == Certainty::About => "PyTorch reserved about".to_owned(),
         RECORDED => "PyTorch reserved".to_owned(),
         // Of those that one could use, it is said with the others.
         _ if run.oom_count > 0 => return (!run.is_choice()).then(|| failure(run)),
@@ -244,6 +245,9 @@ fn failure(run: &RunSummary) -> String {
 /// an allocator that runs short waits, and lower where memory is short.
 fn bound(comparison: &Comparison) -> Option<String> {
     let least = Size(comparison.least_bytes?);
+    if comparison.coverage.of_what_was_seen() == Certainty::About {
+        return Some(format!("about {least} are needed, whatever the allocator"));
+    }
     match comparison.device_memory {
         Some(memory) if memory < least.0 => {
             Some(format!("at least {least} are needed, whatever the allocator"))

@@ -74,7 +74,10 @@ fn doubt(rank: &RankFit, coverage: &Coverage) -> String {
         None if !rank.coverage.is_partial() => {
             format!("holds at most {}", Size(rank.trial.reserved_peak_bytes))
         }
-        None => format!("needs at least {}", Size(rank.least_bytes)),
+        None => {
+            let bound = coverage.of_what_was_seen().max(rank.coverage.of_what_was_seen());
+            format!("needs {}{}", bound.words(), Size(rank.least_bytes))
+        }
         Some(shortage) => {
             format!(
                 "runs out of memory in {}, if the job began as the simulation does",

@@ -20,6 +20,10 @@ pub enum WarningKind {
     DoubleAlloc,
     /// A `free_requested` of a block that was freed already.
     DoubleFree,
+    /// An entry of a block that other entries contradict.
+    BlockEntries,
+    /// An entry of memory from the driver, or of a block in it, that other entries contradict.
+    DriverEntries,
     /// Blocks were live before the recording began.
     LiveBefore,
     /// An entry of a kind that we do not know.
@@ -53,6 +57,12 @@ impl WarningKind {
                 "alloc at an address that is still live: the older block was freed first (its free is missing)"
             }
             Self::DoubleFree => "block freed twice: the second free was ignored",
+            Self::BlockEntries => {
+                "entry that contradicts what was live before it: entries of blocks are missing"
+            }
+            Self::DriverEntries => {
+                "entry that contradicts what was held before it: entries of segments are missing"
+            }
             Self::LiveBefore => {
                 "block was live before the recording began: it is requested before the first event"
             }
