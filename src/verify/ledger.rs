@@ -82,7 +82,10 @@ pub fn missing_kinds(records: &Records, is_end_reached: bool) -> Vec<Warning> {
         _ => None,
     };
     let (requested, completed) = (first(Action::FreeRequested), first(Action::FreeCompleted));
-    let allocated = first(Action::Alloc).filter(|_| !is_end_reached);
+    // One block alone was live at some time, whatever is missing.
+    let mut allocs =
+        (0..records.entries.len()).filter(|&at| records.entries[at].action == Action::Alloc);
+    let allocated = allocs.nth(1).filter(|_| !is_end_reached);
     let blocks = lone(requested, [completed, None]).or(lone(allocated, [requested, completed]));
     let shrunk = first(Action::SegmentFree).or(first(Action::SegmentUnmap));
     let segments = lone(shrunk, [first(Action::SegmentAlloc), first(Action::SegmentMap)]);
