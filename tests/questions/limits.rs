@@ -101,6 +101,7 @@ fn a_share_in_the_settings_is_below_what_was_refused() {
     let blamed = all(&["blame", &name(&file), "--at", "oom"]);
     assert!(blamed.contains("comes to about 41.94 GiB"), "{blamed}");
     assert!(blamed.contains("49 GiB would be live, more than the 41.94 GiB"), "{blamed}");
+    assert!(blamed.contains("The driver had 111 GiB free: raise the limit"), "{blamed}");
     let compared = all(&["compare", &name(&file), "--allocators", "caching,expandable,lake"]);
     assert!(compared.contains("no allocator here gets through"), "{compared}");
 }

@@ -1,4 +1,4 @@
-//! The devices that jobs are put on: sizes as they are, and cards less what a job leaves to all but PyTorch's allocator.
+//! The devices that jobs are put on: sizes as they are, and cards less what a job leaves to all but PyTorch.
 //!
 //! How much that is depends on the job: several ranks have communicators.
 

@@ -171,13 +171,6 @@ fn memory_in_words(refusal: &Refusal) -> String {
 /// More would have been live than there was, or may have been.
 fn too_much(refusal: &Refusal, needed: Bytes, memory: Bytes) -> String {
     let live = format!("With this request {} would be live", Size(needed));
-    if let Some(free) = refusal.free_beyond_limit_bytes {
-        return format!(
-            "A memory limit refused the request, while the driver had {} free. {live}: raise the limit \
-             (torch.cuda.set_per_process_memory_fraction), or use less memory.",
-            Size(free)
-        );
-    }
     let available = match known_range(refusal) {
         Some(range) if needed <= most_in(&range) => {
             return format!(
@@ -188,9 +181,15 @@ fn too_much(refusal: &Refusal, needed: Bytes, memory: Bytes) -> String {
         Some(_) => "limit".to_owned(),
         None => format!("{} available", Size(memory)),
     };
-    format!(
-        "{live}, more than the {available}: no allocator or setting can serve it. Use less memory."
-    )
+    let remedy = match refusal.free_beyond_limit_bytes {
+        None => "Use less memory.".to_owned(),
+        Some(free) => format!(
+            "The driver had {} free: raise the limit (torch.cuda.set_per_process_memory_fraction), or use \
+             less memory.",
+            Size(free)
+        ),
+    };
+    format!("{live}, more than the {available}: no allocator or setting can serve it. {remedy}")
 }
 
 /// Where the limit lies, if that is all that is known of it.

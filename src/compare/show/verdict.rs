@@ -78,7 +78,7 @@ pub fn sentence(oom: &RecordedOom) -> String {
         ),
         Shortfall::Limited => format!(
             "although the driver had {} free: a memory limit refused it. Raise the limit \
-             (torch.cuda.set_per_process_memory_fraction): with this request {needed} would be live",
+             (torch.cuda.set_per_process_memory_fraction): with this {needed} would be live",
             Size(oom.device_free_bytes.unwrap_or(0))
         ),
         Shortfall::TooMuch => format!(

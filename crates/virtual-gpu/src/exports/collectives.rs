@@ -1,5 +1,5 @@
-//! Collectives of NCCL. Small data really goes from rank to rank, and of whole numbers also what is large, if it is known:
-//! ids, lengths, pickled objects. A rank that runs alone receives what it sends.
+//! Collectives of NCCL. Small data really goes from rank to rank, and of whole numbers also what is large, if it is
+//! known: ids, lengths, pickled objects. A rank that runs alone receives what it sends.
 
 use std::ffi::{c_int, c_void};
 
