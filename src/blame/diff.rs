@@ -30,7 +30,7 @@ use super::rows::{Blame, BlameRow, By};
 use super::{BlameError, Question, blame_by};
 use crate::sim::Opened;
 use crate::trace::Coverage;
-use crate::units::{Bytes, parse_memory, parse_share};
+use crate::units::{Bytes, parse_share, parse_size};
 
 /// What became of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -263,10 +263,13 @@ impl FromStr for Tolerance {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        // A part of a byte was meant for a share.
+        let is_fraction = text.contains('.') && text.ends_with(|c: char| c.is_ascii_digit());
         let share = || parse_share(text).ok().filter(|&share| share >= 0.0).map(Self::Share);
-        let tolerance = match text.trim_end().ends_with('%') {
+        let tolerance = match text.ends_with('%') {
             true => share(),
-            false => parse_memory(text).ok().map(Self::Bytes),
+            false => parse_size(text).ok().filter(|_| !is_fraction).map(Self::Bytes),
         };
         tolerance.ok_or_else(|| {
             format!("invalid tolerance {text:?}; expected a share (1%) or a size (64MiB)")
@@ -477,7 +480,7 @@ mod tests {
             let tolerance: Tolerance = text.parse().unwrap();
             assert_eq!(tolerance.is_exceeded(&diff), Some(is_exceeded), "{text}");
         }
-        for text in ["", "%", "-1%", "x", "nan%"] {
+        for text in ["", "%", "-1%", "x", "nan%", "0.12"] {
             assert!(text.parse::<Tolerance>().is_err(), "{text}");
         }
     }
