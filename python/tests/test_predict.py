@@ -464,6 +464,10 @@ def test_steps_end_a_script_that_catches_everything_or_trains_in_a_thread():
     tries = loop.replace("    optimizer.step()", "    try: optimizer.step()\n    except: print('caught')")
     thread = "import threading\ndef train():\n" + "".join(f"    {line}\n" for line in loop.splitlines())
     thread += "thread = threading.Thread(target=train)\nthread.start()\nthread.join()\nprint('after')\n"
+    # A thread that nobody joins ends the script, though another goes on for ever.
+    left = thread.partition("thread.join()")[0] + "threading.Thread(target=threading.Event().wait).start()\n"
+    found = predict(MLP.replace(loop, left), "--steps", "2")
+    assert found.code == 0 and (found.rank["steps"], found.rank["ended"]) == (2, "finished"), found.err
     # In a thread nothing ends what catches all; that is said.
     both = thread.replace("        optimizer.step()", "        try: optimizer.step()\n        except: pass")
     for other, last, goes_on in [(tries, "step 1\n", False), (thread, "step 0\n", False), (both, "step 5\n", True)]:
@@ -1362,6 +1366,68 @@ def test_a_process_of_the_script_that_fails_gets_no_recommendation():
     assert ends == ["None"] * 2 + ["ValueError: bad"] * 2 + ["it ended by sys.exit(3)"] * 2, ends
     assert found.code == 1 and found.out.count("failed in step 1: ValueError") == 2, found.out
     assert all(bool(rank["allocators"]) == (rank["error"] is None) for rank in found.json["ranks"]), found.out
+
+
+FOR_ANOTHER = """
+import time, torch, torch.multiprocessing as mp
+def work(rank):
+    x = torch.empty(1 << 26, dtype=torch.uint8, device="cuda")
+    while rank: time.sleep(1)
+    torch.cuda.set_per_process_memory_fraction(0.01)
+    try: torch.empty(1 << 40, device="cuda")
+    except torch.OutOfMemoryError: pass
+    time.sleep(2)
+    raise ValueError("unrelated")
+if __name__ == "__main__": mp.spawn(work, nprocs=2)
+"""
+
+
+def test_a_process_that_ends_for_another_has_no_card_and_memory_is_blamed_for_its_own_failures():
+    found = predict(FOR_ANOTHER)
+    one, other = sorted(found.json["ranks"][1:], key=lambda rank: rank["ended"])
+    assert (one["error"], one["oom_step"], other["ended"]) == ("ValueError: unrelated", 1, "terminated"), found.err
+    assert other["error"].startswith("it was ended by SIGTERM") and one["allocators"] == other["allocators"] == {}, other
+    assert "failed in step 1: ValueError" in found.out and "failed in step 1: ended by SIGTERM" in found.out, found.out
+    first = "ProcessRaisedException: -- Process 0 terminated with the following error"
+    assert found.code == 1 and found.rank["error"].endswith(first) and "memory ran out;" not in found.err, found.err
+
+
+LATE = """
+import atexit, os, sys, threading, time, torch, torch.multiprocessing as mp
+kept = []
+def take(mib): kept.append(torch.empty(mib << 20, dtype=torch.uint8, device="cuda"))
+def late(mib):
+    take(mib)
+    time.sleep(1)
+    take(mib)
+def work(): threading.Thread(target=late, args=(64,)).start()
+if __name__ == "__main__":
+    if not os.fork():
+        take(32)
+        os._exit(0)
+    atexit.register(take, 50)
+    atexit.register(lambda: print("as", sys.modules["__main__"].late.__name__, file=sys.stderr))
+    threading.Thread(target=late, args=(100,)).start()
+    mp.get_context("spawn").Process(target=work).start()
+    sys.stdout.close()
+    sys.exit(0)
+"""
+
+REPLACED = """
+import os, sys
+if "AGAIN" not in os.environ: os.execvpe(sys.executable, [sys.executable, *sys.argv], {**os.environ, "AGAIN": "yes"})
+import torch
+torch.ones(9, device="cuda")
+os._exit(3)
+"""
+
+
+def test_what_python_waits_for_at_its_end_is_in_the_answer():
+    found = predict(LATE)
+    sizes = sorted(rank["active_peak_bytes"] >> 20 for rank in found.json["ranks"])
+    assert found.code == 0 and sizes == [32, 128, 250] and "as late\n" in found.err, (sizes, found.err)
+    found = predict(REPLACED)
+    assert found.code == 1 and found.json["ranks"][-1]["error"] == "it ended by os._exit(3)", found.err
 
 
 SHARING = """

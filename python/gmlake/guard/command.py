@@ -208,7 +208,7 @@ def source_of(task: Task) -> dict[str, Any]:
 def failures_of(rank: int, facts: Facts) -> Iterator[str]:
     """Why nothing can be said of a rank, a line each."""
     for who, each in [(f"rank {rank}", facts), *((f"rank {rank} ({it.command})", it) for it in facts.processes)]:
-        if each.oom_step is not None:
+        if each.died_of_memory or each.oom_step is not None and not each.error:
             yield f"{who}: memory ran out in step {each.oom_step}"
         elif each.error:
             yield f"{who}: the script failed: {answer.short(each.error)}"

@@ -10,7 +10,7 @@ from .. import __version__
 from .._sizes import show
 from .._stdout import tell
 from . import Problem, others, visible
-from .facts import Need
+from .facts import ASKED, Need
 from .interval import deciders, open_ended
 from .order import INTEGERS
 
@@ -61,10 +61,12 @@ def held(rank: Rank) -> list[int | None]:
 
 def cards(rank: Rank) -> str:
     """The smallest cards that run this rank. Nothing is known of a job that did not go on."""
-    if rank.oom_step is not None:
-        return f"out of memory in step {rank.oom_step}" if rank.error else f"ran out in step {rank.oom_step} and went on"
+    if rank.died_of_memory:
+        return f"out of memory in step {rank.oom_step}"
     if rank.error:
         return f"failed in step {(rank.steps or 0) + 1}: {kind(rank.error)}"
+    if rank.oom_step is not None:
+        return f"ran out in step {rank.oom_step} and went on"
     own = ends(allocator(rank, rank.allocator)) if rank.allocator else "unknown"
     return f"{own} / {ends(allocator(rank, 'lake'))}"
 
@@ -83,6 +85,8 @@ def ends_differ(need: Need) -> bool:
 def kind(error: str) -> str:
     """The kind of an error, such as `ValueError`, without its module and its message."""
     name = error.partition(":")[0].removeprefix("it ended by ")
+    if name.startswith("it was "):
+        return name.removeprefix("it was ").partition(",")[0]
     return name if "(" in name else name.rpartition(".")[2]
 
 
@@ -136,7 +140,7 @@ def notes_of(rank: Rank, order: Order) -> Iterator[str]:
     elif rank.unbounded:
         yield unbounded_of(rank)
     yield from beside_of(rank, order)
-    if rank.oom_step is not None and rank.error:
+    if rank.died_of_memory:
         yield "memory ran out; predict the full need with --memory unlimited"
     elif rank.oom_step is not None:
         yield ("memory ran out and the script went on, so these numbers are for this much memory; --memory unlimited predicts it "
@@ -153,7 +157,16 @@ def notes_of(rank: Rank, order: Order) -> Iterator[str]:
         yield f"the virtual GPU lacks {listed(lacking)}, so the script got an error"
     yield from others.notes(rank)
     yield from visible.notes(rank)
+    yield from end_of(rank)
+
+
+def end_of(rank: Rank) -> Iterator[str]:
+    """How the process ended, where that is not its last line."""
+    if rank.ended == ASKED and not rank.error:
+        yield "it still ran when the script ended, and was asked to end; what it would request later is not in its numbers"
     if rank.error:
+        if "invalid device ordinal" in rank.error:
+            yield "the script chose a GPU that is not there; --gpus N says how many there are"
         when = f" in step {(rank.steps or 0) + 1}" if rank.requests else ""
         yield f"the script failed{when}: {short(rank.error)}"
     elif not rank.requests and not rank.frameworks:

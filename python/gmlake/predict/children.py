@@ -28,13 +28,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .facts import Facts
+from . import leaving
+from .facts import ASKED, DONE, ENDED_BY_SIGNAL, FINISHED, TERMINATED, Ending, Facts
 from .order import Job
 
 if TYPE_CHECKING:
     from types import FrameType, ModuleType
 
-    from .job import Ending, Watched
+    from .job import Watched
 
 # What a child is told: the job of its parent. A script that is predicted sees these two variables.
 TOLD, PATH = "GMLAKE_PREDICT_CHILD", "PYTHONPATH"
@@ -109,6 +110,8 @@ class Child:
         self._watched: Watched | None = None
         self._begin = time.monotonic()
         self._handled = sys.exc_info()[1]  # the parent's, where it forks while it handles one
+        atexit.register(self.end)  # before the script's handlers, so that it is called after them
+        leaving.watch(self.write)
 
     def wait_for_gpu(self, torch: ModuleType) -> None:
         """Records from the first request on. In a process that was forked the parent's recorder does."""
@@ -124,17 +127,26 @@ class Child:
         self.at_end()
 
     def at_end(self) -> None:
-        """Has the facts written at this process's end, by whichever way it comes."""
+        """Has the facts written at the end of a process of `multiprocessing`, too, which after a fork has no other handlers."""
         import multiprocessing.util
 
-        atexit.register(self.end)
-        multiprocessing.util.Finalize(None, self.end, exitpriority=-100)
+        multiprocessing.util.Finalize(None, self.end_of_work, exitpriority=-100)
+
+    def end_of_work(self) -> None:
+        """What `multiprocessing` had this process do is done, or has failed."""
+        from multiprocessing import parent_process
+
+        if parent_process() is not None:
+            self.end()
 
     def end(self) -> None:
-        """This process ends, by itself or by an exception."""
-        from .job import DONE, Ending, ending_of
+        """This process ends, by itself or by an exception; its threads do first, as in Python."""
+        from .job import ending_of
 
+        if os.getpid() != self._pid:
+            return
         error = uncaught()
+        threading._shutdown()  # type: ignore[attr-defined]
         self.write(Ending(DONE) if error in (None, self._handled) else ending_of(error))
 
     def begin(self) -> None:
@@ -149,16 +161,13 @@ class Child:
 
     def finished(self) -> None:
         """As many steps are done as were asked for: the process ends well."""
-        from . import job
-
-        self.write(job.Ending(job.FINISHED))
+        self.write(Ending(FINISHED))
         os._exit(0)
 
     def terminated(self, number: int, _frame: FrameType | None) -> None:
         """What a polite request to end does."""
-        from . import job
-
-        self.write(job.Ending(job.DONE))
+        asked = os.path.exists(self._stem + ".asked")
+        self.write(Ending(ASKED if asked else TERMINATED))
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
@@ -224,6 +233,7 @@ def wait(stem: str) -> None:
             return
         if not asked:
             for pid in running:
+                Path(f"{stem}.child.{pid}.asked").touch()
                 os.kill(pid, signal.SIGTERM)
             asked = True
         time.sleep(0.05)
@@ -244,8 +254,9 @@ def is_running(pid: int) -> bool:
     return state != "Z"
 
 
-def read(stem: str) -> list[Facts]:
-    """The facts that a job's children left, in the order in which they began; of one that was killed, that it was."""
+def read(stem: str, has_failed: bool) -> list[Facts]:
+    """The facts that a job's children left, in the order in which they began; of one that was killed, that it was. Where the
+    script or one of them `has_failed`, those that were ended for it have failed, too."""
     found = []
     lost = begun(stem)
     shutil.rmtree(post(stem), ignore_errors=True)
@@ -258,5 +269,10 @@ def read(stem: str) -> list[Facts]:
         facts = Facts.read(base + ".facts.json")
         found.append(replace(facts, snapshot=base + ".pickle", error=facts.error or exit_of(base)))
         os.unlink(base + ".facts.json")
+        Path(base + ".asked").unlink(missing_ok=True)
+    if has_failed or any(facts.error for facts in found):
+        for facts in found:
+            if facts.ended in ENDED_BY_SIGNAL:
+                facts.error = "it was ended by SIGTERM, since the script or another process of it failed"
     # Those that begin together begin in any order.
     return sorted(found, key=lambda facts: facts.command or "")

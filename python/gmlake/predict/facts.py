@@ -8,11 +8,24 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict, dataclass, field
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 # What a library copies to the host inside an operator: mostly a count, which is zero whatever is assumed.
 COPIED = "a copy to the host"
 COMPARED = ", compared"  # ends what was read where the line of Python that reads it compares it
+
+# How a process ends: at its last line, after the steps asked for, by sys.exit, by an exception, by one that comes of memory
+# that ran out, with another program in its place; by SIGTERM, sent by the script, or by us after the script's end.
+DONE, FINISHED, EXITED, FAILED, RAN_OUT, REPLACED = "done", "finished", "exited", "failed", "out_of_memory", "replaced"
+TERMINATED, ASKED = ENDED_BY_SIGNAL = "terminated", "asked"
+
+
+class Ending(NamedTuple):
+    """How a script ended, and what went wrong: by itself, or for want of a module to run."""
+
+    ended: str
+    error: str | None = None
+    problem: str | None = None
 
 
 class UnknownRead(TypedDict):
@@ -92,8 +105,21 @@ class Imported(TypedDict):
     frameworks: list[str]
 
 
+class Ended:
+    """A process at its end."""
+
+    ended: str | None
+    error: str | None
+    oom_step: int | None
+
+    @property
+    def died_of_memory(self) -> bool:
+        """Whether the script failed since memory ran out; one may go on after that, and fail for another reason."""
+        return self.oom_step is not None and bool(self.error) and self.ended not in (FAILED, *ENDED_BY_SIGNAL)
+
+
 @dataclass
-class Facts:
+class Facts(Ended):
     """What is known of a rank afterwards. A process that was killed leaves `error` alone."""
 
     problem: str | None = None  # that the user can put right: nothing was run
@@ -162,7 +188,7 @@ class Share:
 
 
 @dataclass
-class Rank:
+class Rank(Ended):
     """One rank's numbers, in the order in which they stand in the JSON."""
 
     rank: int
@@ -180,6 +206,7 @@ class Rank:
     beside_pytorch: list[Part] = field(default_factory=list)
     is_beside_measured: bool = True
     requests: int = 0
+    ended: str | None = None  # how; None: it was killed
     error: str | None = None
     gpus: list[int] = field(default_factory=list)
     gpu_use_s: list[float] = field(default_factory=list)

@@ -199,7 +199,7 @@ def reason(configuration: Configuration) -> str | None:
 
 def first_oom(configuration: Configuration) -> int | None:
     """The first step in which memory ran out."""
-    steps = [rank.oom_step for rank in configuration.ranks]
+    steps = [rank.oom_step for rank in configuration.ranks if rank.died_of_memory or not rank.error]
     return min((step for step in steps if step is not None), default=None)
 
 

@@ -11,32 +11,24 @@ import os
 import resource
 import runpy
 import sys
+import threading
 import time
 import traceback
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple, NoReturn
+import types
+from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
-from . import children, compiling, ends, library, others, stdin
+from . import children, compiling, ends, leaving, library, others, stdin
 from .categories import Categories
-from .facts import Facts
+from .facts import DONE, EXITED, FAILED, FINISHED, RAN_OUT, REPLACED, Ending, Facts
 from .order import Job, Order
 from .recorder import Recorder, Unrecorded, unrecorded
 from .steps import Finished, Steps
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import ModuleType, TracebackType
 
-# Ends of a script: to its end, after the steps asked for, by sys.exit, by an exception.
-DONE, FINISHED, EXITED, FAILED = "done", "finished", "exited", "failed"
-
 PATIENCE = 3600  # seconds for other ranks to come to their ends
-
-
-class Ending(NamedTuple):
-    """How a script ended, and what went wrong: by itself, or for want of a module to run."""
-
-    ended: str
-    error: str | None = None
-    problem: str | None = None
 
 
 def main() -> None:
@@ -56,15 +48,22 @@ def main() -> None:
 
 
 def leave(job: Job, facts: Facts) -> NoReturn:
-    """Writes the facts, and ends this process."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    facts.write(job.facts)
-    # At once: what a script does at exit is of no interest, and may wait for what never comes.
-    whole = facts.ended in (DONE, FINISHED)
-    if whole and job.together:
-        time.sleep(PATIENCE)  # the others may still need this rank's store; `run` ends it
-    os._exit(0 if whole else 1)
+    """Writes the facts, and ends this process. Handlers that have not run yet have some seconds."""
+    leaving.unwatch()
+    once = threading.Lock()
+
+    def end() -> NoReturn:
+        once.acquire()  # and never given back
+        leaving.flush()
+        facts.write(job.facts)
+        whole = facts.ended in (DONE, FINISHED)
+        if whole and job.together:
+            time.sleep(PATIENCE)  # the others may still need this rank's store; `run` ends it
+        os._exit(0 if whole else 1)
+
+    if facts.ended != DONE:
+        leaving.complete_soon(end)
+    end()
 
 
 def unusable(error: Exception) -> str:
@@ -94,8 +93,23 @@ def predict(torch: ModuleType, job: Job) -> Facts:
         ending = run(job.order, [])
         return Facts(**ending._asdict(), **others.facts(), library=library.report(), torch=torch.__version__)
     left: list[object] = []
-    watched.when_gone_on(lambda: leave(job, facts_of(job, watched, Ending(FINISHED))))
-    facts = watched.facts(run(job.order, left))
+
+    def at_last_step() -> NoReturn:
+        leave(job, facts_of(job, watched, Ending(FINISHED)))
+
+    watched.when_gone_on(at_last_step)
+    leaving.watch(lambda ending: leave_at_once(job, facts_of(job, watched, ending)))
+    own = os.getpid()
+    ending = run(job.order, left)
+    if os.getpid() != own:
+        leaving.leave_fork(ending)
+    if ending.ended == DONE:
+        watched.become(job, at_last_step)  # for a thread that is left
+        try:
+            leaving.complete()
+        except Finished:  # such a thread's, which came before
+            ending = Ending(FINISHED)
+    facts = watched.facts(ending)
     left.clear()  # only now: a pool that the script still has is a pool in the snapshot
     children.wait(job.stem)
     return facts
@@ -104,8 +118,17 @@ def predict(torch: ModuleType, job: Job) -> Facts:
 def facts_of(job: Job, watched: Watched, ending: Ending) -> Facts:
     """What is known once the children have ended, too."""
     facts = watched.facts(ending)
-    children.wait(job.stem)
+    if ending.ended != REPLACED:
+        children.wait(job.stem)
     return facts
+
+
+def leave_at_once(job: Job, facts: Facts) -> None:
+    """Writes the facts of a process that ends by `os._exit`, or becomes another program: with it, that runs on."""
+    leaving.flush()
+    facts.write(job.replaced if facts.ended == REPLACED else job.facts)
+    if facts.ended == DONE and job.together:
+        time.sleep(PATIENCE)
 
 
 def finish() -> None:
@@ -176,14 +199,25 @@ def run(order: Order, left: list[object]) -> Ending:
     try:
         if order.module:
             sys.path[0] = os.getcwd()
-            left.append(runpy.run_module(script, run_name="__main__", alter_sys=True))
+            found = runpy.run_module(script, run_name="__main__", alter_sys=True)
         else:
             sys.path[0] = os.path.dirname(os.path.abspath(script))
-            left.append(runpy.run_path(script, run_name="__main__"))
+            found = runpy.run_path(script, run_name="__main__")
     except BaseException as error:
         left.append(error)
+        if place := begin_of_script(error.__traceback__):
+            stay_main(place.tb_frame.f_globals)
         return end_by(error, order)
+    left.append(found)
+    stay_main(found)
     return Ending(DONE)
+
+
+def stay_main(names: dict[str, Any]) -> None:
+    """Has `__main__` be the script while threads and handlers still run."""
+    module = types.ModuleType("__main__")
+    module.__dict__.update(names)
+    sys.modules["__main__"] = module
 
 
 def ending_of(error: BaseException) -> Ending:
@@ -196,8 +230,38 @@ def ending_of(error: BaseException) -> Ending:
         if error.code in (None, 0):
             return Ending(DONE)
         return Ending(EXITED, f"it ended by sys.exit({error.code!r})")
-    last = traceback.format_exception_only(type(error), error)[-1].strip().splitlines()[0]
-    return Ending(FAILED, last)
+    return Ending(RAN_OUT if any(map(is_of_memory, chain(error))) else FAILED, described(error))
+
+
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception and those that it comes of."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        seen.append(error)
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def is_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that memory ran out, by PyTorch or by a library."""
+    kind, text = type(error).__name__, message_of(error)
+    return kind == "OutOfMemoryError" or "out of memory" in text or "ALLOC_FAILED" in text
+
+
+def described(error: BaseException) -> str:
+    """An exception as Python names it, with the first line of its message that has words."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    message = next((line for line in message_of(error).splitlines() if any(map(str.isalnum, line))), "").strip(" :")
+    return f"{name}: {message}" if message else name
+
+
+def message_of(error: BaseException) -> str:
+    """The message of an exception, whose own function for that may fail."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
 
 
 def end_by(error: BaseException, order: Order) -> Ending:
@@ -205,13 +269,13 @@ def end_by(error: BaseException, order: Order) -> Ending:
     ending = ending_of(error)
     if isinstance(error, SystemExit) and ending.error and not isinstance(error.code, int):
         print(error.code, file=sys.stderr)
-    if ending.ended != FAILED or ending.problem:
+    if ending.ended not in (FAILED, RAN_OUT) or ending.problem:
         return ending
     place = begin_of_script(error.__traceback__)
     if place is None and isinstance(error, ImportError):
         return Ending(FAILED, problem=f"-m {order.script}: {error}")
     # As Python would have for the script alone, without our frames.
-    sys.stdout.flush()
+    leaving.flush()
     traceback.print_exception(type(error), error, place)
     return ending
 

@@ -198,6 +198,11 @@ class Job:
         """The path of its files without ending."""
         return self.snapshot.removesuffix(".pickle")
 
+    @property
+    def replaced(self) -> str:
+        """The file of the facts of a process that became another program."""
+        return self.facts + ".replaced"
+
     def to_json(self) -> str:
         """The text that the process gets."""
         return json.dumps(asdict(self))

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import interval, simulator
-from .facts import Facts, Need, Rank
+from .facts import ENDED_BY_SIGNAL, Facts, Need, Rank
 from .order import ASSUMED, COMPUTED, INTEGERS
 from .outputs import Unseen
 
@@ -67,7 +67,8 @@ def processes_of(rank: int, facts: Facts, others: Bounds) -> list[Rank]:
 
 def is_doomed(facts: Facts) -> bool:
     """Whether a process failed that had read values which nobody computed."""
-    return any(each.error is not None and each.oom_step is None and each.unknown_reads for each in [facts, *facts.processes])
+    failed = (each for each in [facts, *facts.processes] if each.error is not None and each.ended not in ENDED_BY_SIGNAL)
+    return any(each.oom_step is None and each.unknown_reads for each in failed)
 
 
 def otherwise_run(workshop: Workshop, task: Task, files: Files, failed: list[Facts]) -> tuple[Task, list[Facts]]:
@@ -183,7 +184,7 @@ def rank_of(rank: int, facts: Facts, others: Bounds) -> Rank:
 
 # What a rank's numbers have as the facts have it.
 SAME = [
-    "requests", "error", "gpus", "gpu_use_s", "allocator", "device", "device_memory_bytes", "steps", "step_seconds",
+    "requests", "ended", "error", "gpus", "gpu_use_s", "allocator", "device", "device_memory_bytes", "steps", "step_seconds",
     "step_end_us", "oom_step", "unknown_reads", "computed_reads", "assume", "host_memory_bytes", "own_runtimes", "frameworks",
 ]
 

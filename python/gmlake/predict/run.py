@@ -204,13 +204,17 @@ class Child:
         return replace(self._read(), seconds=seconds)
 
     def _read(self) -> Facts:
-        if not os.path.exists(self._job.facts):
-            return Facts(error=self._why or death(self._process.returncode))
-        facts = Facts.read(self._job.facts)
-        os.unlink(self._job.facts)
+        path = next((path for path in (self._job.facts, self._job.replaced) if os.path.exists(path)), None)
+        code = self._process.returncode
+        if path is None:
+            return Facts(error=self._why or death(code))
+        facts = Facts.read(path)
+        os.unlink(path)
+        if path == self._job.replaced and code != 0:
+            facts.error = self._why or death(code)
         if facts.problem:
             raise Problem(facts.problem)
-        return replace(facts, snapshot=self._job.snapshot, processes=children.read(self._job.stem))
+        return replace(facts, snapshot=self._job.snapshot, processes=children.read(self._job.stem, bool(facts.error)))
 
 
 def absolute(job: Job) -> Job:
