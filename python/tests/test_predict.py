@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 import types
 from collections import Counter
@@ -693,15 +694,24 @@ def test_record_says_at_once_that_it_cannot_write():
 
 
 def test_the_end_of_the_terminal_ends_a_prediction():
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "job.py").write_text(f"import torch\ntorch.ones(9, device='cuda')\n{WAITS}")
-        command = [sys.executable, "-m", "gmlake", "predict", "job.py"]
-        process = started(command, cwd=folder, env={**os.environ, "TMPDIR": folder})
-        child = int(process.stderr.readline())
-        process.send_signal(signal.SIGHUP)
-        process.communicate()
-        assert process.returncode == 130 and not children.is_running(child)
-        assert not [name for name in os.listdir(folder) if name.startswith("gmlake-predict")], os.listdir(folder)
+    starts = "import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid, file=sys.stderr, flush=True)"
+    for number in signal.SIGHUP, signal.SIGKILL:
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "job.py").write_text(f"import torch\ntorch.ones(9, device='cuda')\n{starts}\n{WAITS}")
+            command = [sys.executable, "-m", "gmlake", "predict", "job.py"]
+            process = started(command, cwd=folder, env={**os.environ, "TMPDIR": folder})
+            others, child = int(process.stderr.readline()), int(process.stderr.readline())
+            process.send_signal(number)
+            if number == signal.SIGKILL:  # then the script ends alone
+                process.wait()
+                time.sleep(0.2)
+                assert not children.is_running(child) and children.is_running(others)
+                os.kill(others, signal.SIGKILL)
+                process.stderr.close()
+                continue
+            process.communicate()
+            assert process.returncode == 130 and not children.is_running(child) and not children.is_running(others)
+            assert not [name for name in os.listdir(folder) if name.startswith("gmlake-predict")], os.listdir(folder)
 
 
 def refused(folder, *words, script="print('ran')"):

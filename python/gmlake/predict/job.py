@@ -33,6 +33,7 @@ PATIENCE = 3600  # seconds for other ranks to come to their ends
 
 def main() -> None:
     """Runs the job in the arguments of this process."""
+    leaving.end_with_parent()
     faulthandler.enable()
     job = Job.from_json(sys.argv[1])
     compiling.spare()
@@ -61,7 +62,7 @@ def leave(job: Job, facts: Facts) -> NoReturn:
             time.sleep(PATIENCE)  # the others may still need this rank's store; `run` ends it
         os._exit(0 if whole else 1)
 
-    if facts.ended != DONE:
+    if facts.ended != DONE and not job.order.serve:
         leaving.complete_soon(end)
     end()
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import os
+import signal
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, Callable
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 PATIENCE = 10  # seconds after which a wait is told of, or handlers are given up
 
 USUAL = os._exit
+
+PR_SET_PDEATHSIG = 1
 
 # What is called in a process, by its number, before it ends by `os._exit` or another program takes its place.
 LEAVERS: dict[int, Callable[[Ending], object]] = {}
@@ -94,6 +98,12 @@ def watch(leave: Callable[[Ending], object]) -> None:
 def unwatch() -> None:
     """This process ends now, however it does."""
     LEAVERS.pop(os.getpid(), None)
+
+
+def end_with_parent() -> None:
+    """Has this process killed when the one that started it is gone, even by SIGKILL, where the system is Linux."""
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
 def leave_fork(ending: Ending) -> None:

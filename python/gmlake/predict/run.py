@@ -161,7 +161,7 @@ class Child:
         self._why: str | None = None
         given = stdin.opened()
         self._process = subprocess.Popen(
-            command, env=environment, stdin=given, stdout=shown, stderr=shown, start_new_session=job.order.serve,
+            command, env=environment, stdin=given, stdout=shown, stderr=shown, start_new_session=True,
         )
         os.close(given)
 
@@ -191,6 +191,7 @@ class Child:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+        end_group(self._process.pid)
 
     def finish(self) -> Facts:
         """Waits for the end and returns the facts."""
@@ -198,8 +199,6 @@ class Child:
             time.sleep(0.02)
         seconds = time.monotonic() - self._begin
         self.end()
-        if self._job.order.serve:
-            end_group(self._process.pid)
         shutil.rmtree(self._compiled, ignore_errors=True)
         return replace(self._read(), seconds=seconds)
 
@@ -224,8 +223,8 @@ def absolute(job: Job) -> Job:
 
 
 def end_group(leader: int) -> None:
-    """Ends the processes that a server has started, which outlive the one that started them."""
-    with contextlib.suppress(ProcessLookupError):
+    """Ends the processes that a script has started, which outlive the one that started them."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
 
 
