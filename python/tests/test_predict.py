@@ -21,6 +21,7 @@ import traceback
 import types
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import gmlake
@@ -246,6 +247,17 @@ def test_what_served_a_script_is_told_from_its_entries():
     members = [Configuration({"n": str(size)}, [], [ours]) for size in (1, 2)]
     (found,) = series.series_of(members)
     assert found.own == "gmlake" and simulator.allocators(found.own)[-1] == "gmlake", found.own
+
+
+def test_steps_that_end_nothing_are_told_of():
+    given = argparse.Namespace(script="job.py", arguments=[])
+    plain = order.Order.of(given)
+    limited = replace(plain, steps=3)
+    none, one, failed = (Rank(0, None, requests=1, **more) for more in ({"steps": 0}, {"steps": 1}, {"error": "ValueError: no"}))
+    for ranks, is_told in [([none], True), ([none, none], True), ([none, one], False), ([failed], False)]:
+        for notes in answer.notes(ranks, limited), list(answer.shared_notes(ranks, limited)):
+            assert any(note.startswith("--steps 3 had no effect") for note in notes) == is_told, (ranks, notes)
+    assert not any("--steps" in note for note in answer.notes([none], plain))
 
 
 def test_ranks_come_from_options_or_torchrun():

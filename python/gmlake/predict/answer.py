@@ -97,7 +97,8 @@ def allocator(rank: Rank, name: str) -> Need:
 
 def notes(ranks: Iterable[Rank], order: Order, nodes: Iterable[Node] = (), shared: Iterable[Shared] = ()) -> list[str]:
     """What must be known about the numbers, a line each. `nodes` is what `on_nodes` returned, `shared` of `sharing`."""
-    found = []
+    ranks = list(ranks)
+    found = [*without_steps(ranks, order)]
     for rank in ranks:
         who = f"rank {rank.rank}" if rank.process is None else f"rank {rank.name} ({rank.command})"
         found += [f"{who}: {text}" for text in notes_of(rank, order)]
@@ -107,6 +108,12 @@ def notes(ranks: Iterable[Rank], order: Order, nodes: Iterable[Node] = (), share
             found.append(f"node {node.node}: its {node.ranks} ranks pin {about}{show(node.pinned_peak_bytes)} "
                          "of the host's memory at most")
     return [*found, *map(shared_gpu, shared)]
+
+
+def without_steps(ranks: Sequence[Rank], order: Order) -> Iterator[str]:
+    """That `--steps` ended nothing, since no process of the script made a step."""
+    if order.steps and ranks and not any(rank.steps or rank.error for rank in ranks):
+        yield f"--steps {order.steps} had no effect: the script called no optimizer.step(), so it ran to its end"
 
 
 def shared_gpu(it: Shared) -> str:
@@ -273,6 +280,7 @@ def estimates(kinds: Mapping[str, int], so: str) -> str:
 
 def shared_notes(ranks: Sequence[Rank], order: Order) -> Iterator[str]:
     """What must be known about many configurations at once."""
+    yield from without_steps(ranks, order)
     places = sorted({read["place"] for rank in ranks for read in rank.unknown_reads or []})
     if places:
         yield f"scripts read values that only a kernel could compute, and got {order.assume}, at {listed(places)}"
