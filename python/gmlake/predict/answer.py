@@ -85,8 +85,9 @@ def ends_differ(need: Need) -> bool:
 def kind(error: str) -> str:
     """The kind of an error, such as `ValueError`, without its module and its message."""
     name = error.partition(":")[0].removeprefix("it ended by ")
-    if name.startswith("it was "):
-        return name.removeprefix("it was ").partition(",")[0]
+    for ours in ("it was ", "its process ended early, with "):
+        if name.startswith(ours):
+            return name.removeprefix(ours).partition(",")[0]
     return name if "(" in name else name.rpartition(".")[2]
 
 

@@ -141,10 +141,10 @@ class Child:
 
     def end(self) -> None:
         """This process ends, by itself or by an exception; its threads do first, as in Python."""
+        if os.getpid() != self._pid or self._watched is None:
+            return
         from .job import ending_of
 
-        if os.getpid() != self._pid:
-            return
         error = uncaught()
         threading._shutdown()  # type: ignore[attr-defined]
         self.write(Ending(DONE) if error in (None, self._handled) else ending_of(error))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import os
 import signal
 import sys
@@ -102,24 +101,27 @@ def unwatch() -> None:
 
 def end_with_parent() -> None:
     """Has this process killed when the one that started it is gone, even by SIGKILL, where the system is Linux."""
+    import ctypes  # other processes need none of it
+
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
 def leave_fork(ending: Ending) -> None:
     """Ends a process that was forked, and has come to the end of the script."""
-    leave = LEAVERS[os.getpid()]
-    if ending.error:
+    leave = LEAVERS.get(os.getpid())  # none where it has forgotten its environment
+    if leave and ending.error:
         leave(ending)  # before the handlers, of which one takes this for a good end
     complete()
-    leave(ending)
+    if leave:
+        leave(ending)
     flush()
     USUAL(1 if ending.error else 0)
 
 
 def _exit(status: int) -> None:
     if leave := LEAVERS.pop(os.getpid(), None):
-        leave(Ending(EXITED, f"it ended by os._exit({status})") if status else Ending(DONE))
+        leave(Ending(EXITED, f"its process ended early, with exit code {status}") if status else Ending(DONE))
     USUAL(status)
 
 
@@ -127,7 +129,7 @@ def replaced_by(usual: Callable[..., Any]) -> Callable[..., Any]:
     """The same, with the facts taken before; one who looks for a program along a path tries files that are not there."""
 
     def execute(path: Any, *given: Any) -> Any:
-        if os.access(path, os.X_OK) and (leave := LEAVERS.pop(os.getpid(), None)):
+        if (isinstance(path, int) or os.access(path, os.X_OK)) and (leave := LEAVERS.pop(os.getpid(), None)):
             leave(Ending(REPLACED))
         return usual(path, *given)
 
