@@ -36,6 +36,7 @@ from gmlake.predict import (
     children,
     compiling,
     ends,
+    flow,
     grid,
     interval,
     library,
@@ -189,6 +190,39 @@ def test_that_values_decide_is_said_as_surely_as_runs_show_it():
         given = argparse.Namespace(script="job.py", arguments=[])
         *_, last = answer.reads_of(Rank(0, None, unknown_reads=[read], interval=shares), order.Order.of(given))
         assert said in last and ("may" in last) == ("may" in said), last
+
+
+USES = {  # what a script does with a value that it reads, and what that decides
+    "print(int(read()))": "", "kept = [read()]\nif kept and len(kept) < 3: pass": "",
+    "for step in range(2):\n  if step: print(read())": "", "log = {'loss': read()}\nif 'loss' in log: pass": "",
+    "import math\nloss = read()\nif math.isnan(loss): raise SystemExit": "",
+    "loss = read()\nif loss < 3: pass": ", compared", "kept = []\nkept.append(read())\nwhile kept[-1] < 0: pass": ", compared",
+    "def loss(): return read() / 2\nbest, now = 9, loss()\nbest = min(best, now)\nif best < 3: pass": ", compared",
+    "class It:\n  def put(self, value): self.stop = value < 0\nit = It()\nit.put(read())\nif it.stop: pass": ", compared",
+    "class Job:\n  def step(self): self.loss = read()\n  def go(self): return self.loss < 3 or [1 for _ in () if self.loss]\n"
+    "Job().step()": ", compared",
+    "def losses():\n  yield read()\nfor each in losses():\n  if each: pass": ", compared",
+    "it = lambda: read()\nassert it() >= 0": ", compared", "is_best = read() < 1\nif is_best: pass": ", compared",
+    "loss = read()\nsize = int(loss * 1000)": ", made a whole number",
+}
+
+
+def test_what_a_script_does_with_a_value_is_found_in_its_source():
+    with tempfile.TemporaryDirectory() as folder:
+        for number, (script, decides) in enumerate(USES.items()):
+            path, found = Path(folder, f"{number}.py"), []
+
+            def read(path=path, found=found):
+                frames, frame = [], sys._getframe(1)
+                while frame is not None:
+                    frames += [frame] if frame.f_code.co_filename == str(path) else []
+                    frame = frame.f_back
+                found.append(flow.use(frames))
+                return 0.0
+
+            path.write_text(script)
+            exec(compile(script, path, "exec"), {"read": read, "print": str})
+            assert set(found) == {decides}, (script, found)
 
 
 def test_a_card_has_its_name_whatever_the_case():
@@ -1194,10 +1228,11 @@ for _ in range(20):
 
 
 def test_where_values_end_a_loop_runs_with_others_are_no_ends():
-    rank, said = (found := predict(UNTIL.format(read="if error.item() <= 0: break"))).rank, found.err
-    (share,) = [share for share in rank["interval"] if share["source"] == "values"]
-    assert share["above"] >= 18 << 26 and rank["unbounded"] == ["values"], rank
-    assert "job.py:7 in <module> (a value of float32, compared) decides how the script goes on" in said, said
+    for read in ("if error.item() <= 0: break", "error = float(error)\n    if error <= 0: break"):
+        rank, said = (found := predict(UNTIL.format(read=read))).rank, found.err
+        (share,) = [share for share in rank["interval"] if share["source"] == "values"]
+        assert share["above"] >= 18 << 26 and rank["unbounded"] == ["values"], rank
+        assert "job.py:7 in <module> (a value of float32, compared) decides how the script goes on" in said, said
     rank = predict(UNTIL.format(read="print(error.item())")).rank
     assert [share["source"] for share in rank["interval"]] == ["unexplained"] and not rank["unbounded"], rank
 

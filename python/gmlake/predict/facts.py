@@ -12,7 +12,8 @@ from typing import NamedTuple, TypedDict
 
 # What a library copies to the host inside an operator: mostly a count, which is zero whatever is assumed.
 COPIED = "a copy to the host"
-COMPARED = ", compared"  # ends what was read where the line of Python that reads it compares it
+# These end what was read where the user's code decides by it: by a branch, or by a whole number, such as a size.
+COMPARED, WHOLE = ", compared", ", made a whole number"
 
 # How a process ends: at its last line, after the steps asked for, by sys.exit, by an exception, by one that comes of memory
 # that ran out, with another program in its place; by SIGTERM, sent by the script, or by us after the script's end.

@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from .facts import COMPARED, COPIED, Share
+from .facts import COMPARED, COPIED, WHOLE, Share
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 # Bytes of the best guess, and at least this many: "What no source explains" in reports/predict.md.
 UNEXPLAINED, SEGMENT = 0.0035, 2 << 20
 
-# What is read where a value decides; floats are mostly printed, unless they are compared.
-DECIDES = re.compile(rf"^size of|^{COPIED}|values? of (bool|u?int\d+)|{COMPARED}")
+# What is read where a value decides; floats are mostly printed, unless the user's code decides by them.
+DECIDES = re.compile(rf"^size of|^{COPIED}|values? of (bool|u?int\d+)|{COMPARED}|{WHOLE}")
 BRANCHES = re.compile(rf" of bool|{COMPARED}")
 
 

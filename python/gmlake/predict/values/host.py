@@ -34,9 +34,9 @@ _threads = getattr(_openmp, "omp_get_max_threads", lambda: 1)
 _set_threads = getattr(_openmp, "omp_set_num_threads", lambda _count: None)
 
 # A real GPU computes this itself and not its host: the clock that estimates leaves the time out.
-_leave_out: Any = getattr(ctypes.CDLL(None), "gmlake_gpu_leave_out", lambda _nanoseconds: None)
-if hasattr(_leave_out, "argtypes"):
-    _leave_out.argtypes, _leave_out.restype = [ctypes.c_uint64], None
+leave_out: Any = getattr(ctypes.CDLL(None), "gmlake_gpu_leave_out", lambda _nanoseconds: None)
+if hasattr(leave_out, "argtypes"):
+    leave_out.argtypes, leave_out.restype = [ctypes.c_uint64], None
 
 # As PyTorch has them: DeepSpeed replaces them in the module while it builds a model.
 _empty, _empty_strided = torch.empty, torch.empty_strided
@@ -88,7 +88,7 @@ def call(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     finally:
         _busy.on = before
         _set_threads(threads)
-        _leave_out(time.thread_time_ns() - begin)
+        leave_out(time.thread_time_ns() - begin)
 
 
 def is_busy() -> bool:

@@ -10,12 +10,16 @@ from __future__ import annotations
 import dis
 import functools
 import os
+import re
 import sys
 import sysconfig
 import threading
+import time
 from typing import TYPE_CHECKING
 
+from .. import flow
 from ..facts import COMPARED
+from . import host
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from ..facts import UnknownRead
 
 PLAIN = "a value of"  # with which the words for a plain number begin
+VALUES = re.compile(r"(a|[\d,]+) values? of ")  # what a program may look at, in words
 OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 LIBRARIES = tuple(
     {
@@ -42,8 +47,12 @@ class UnknownReads:
 
     def add(self, size: int, what: str) -> None:
         """One more read of `size` bytes, by the code that runs on this thread."""
-        where, through, compares = place()
-        key = where, what + through + (COMPARED if compares and what.startswith(PLAIN) else "")
+        begin = time.thread_time_ns()
+        where, through, compares, users = place()
+        is_of_values = VALUES.match(what) is not None
+        decides = COMPARED if compares and what.startswith(PLAIN) else flow.use(users) if is_of_values else ""
+        key = where, what + through + decides
+        host.leave_out(time.thread_time_ns() - begin)
         with self.lock:
             counted = self.found.setdefault(key, [0, 0])
             counted[0] += 1
@@ -58,18 +67,20 @@ class UnknownReads:
         ]
 
 
-def place() -> tuple[str, str, bool]:
-    """The line of Python that reads, as `file.py:123 in f`; the library's line if it reads by one; whether it compares."""
+def place() -> tuple[str, str, bool, list[FrameType]]:
+    """The line of Python that reads, as `file.py:123 in f`; the library's line if it reads by one; whether it compares; and
+    the frames of the user's own code, the innermost first."""
     frames = list(_frames())
-    users = next((frame for frame in frames if _is_users(frame)), None)
+    own = list(filter(_is_users, frames))
+    users = own[0] if own else None
     outside = next((frame for frame in frames if not _is_of_torch(frame)), None)
     innermost = users or outside or (frames[0] if frames else None)
     if innermost is None:
-        return "PyTorch's own code" + (" in backward" if _in_backward() else ""), "", False
+        return "PyTorch's own code" + (" in backward" if _in_backward() else ""), "", False, []
     through = f", through {_text(outside)}" if outside not in (None, innermost) else ""
     reader = outside or innermost
     backward = ", in backward" if _in_backward() and not users else ""
-    return _text(innermost) + backward, through, _compares(reader.f_code, reader.f_lineno)
+    return _text(innermost) + backward, through, _compares(reader.f_code, reader.f_lineno), own
 
 
 def is_of_storage() -> bool:
