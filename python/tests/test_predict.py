@@ -1215,6 +1215,9 @@ def test_values_that_decide_a_size_widen_the_interval_and_name_the_line():
         assert found.rank["unbounded"] == [], found.rank
     alone = predict(DECIDED, "--events", "clock")
     assert alone.rank["unbounded"] == ["values"] and "no run bounds values" in alone.err, alone.err
+    blind = predict(DECIDED, "--values", "off", "--assume", "random")
+    assert blind.rank["unbounded"] == ["values"] and blind.rank["unknown_reads"] is blind.rank["assume"] is None, blind.rank
+    assert "with --values off nothing is known of the values" in blind.err and "no run bounds" not in blind.err, blind.err
 
 
 UNTIL = """

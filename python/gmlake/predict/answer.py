@@ -145,7 +145,7 @@ def notes_of(rank: Rank, order: Order) -> Iterator[str]:
     yield from interval_of(rank)
     if rank.open_ends:
         yield "a run that bounds the interval did not finish, so the interval may be too narrow"
-    elif rank.unbounded:
+    elif rank.unbounded and not (is_unnoticed(rank) and rank.unbounded == ["values"]):
         yield unbounded_of(rank)
     yield from beside_of(rank, order)
     if rank.died_of_memory:
@@ -211,8 +211,16 @@ def interval_of(rank: Rank) -> Iterator[str]:
             yield f"{share.source}: {show(share.below)} less to {show(share.above)} more; {share.why}"
 
 
+def is_unnoticed(rank: Rank) -> bool:
+    """Whether nothing is known of the values that the script read."""
+    return rank.unknown_reads is None and "values" in rank.unbounded
+
+
 def reads_of(rank: Rank, order: Order) -> Iterator[str]:
     """What the script read and no kernel had computed."""
+    if is_unnoticed(rank):
+        yield (f"with --values {order.values} nothing is known of the values that the script reads, whatever --assume says: "
+               "the interval does not cover a size or a branch that depends on them")
     reads = rank.unknown_reads or []
     if reads:
         count = sum(read["count"] for read in reads)

@@ -137,7 +137,7 @@ class Facts(Ended):
     step_seconds: list[float] | None = None
     step_end_us: list[int] | None = None
     oom_step: int | None = None
-    unknown_reads: list[UnknownRead] | None = None
+    unknown_reads: list[UnknownRead] | None = None  # None: nothing was noticed
     computed_reads: list[UnknownRead] | None = None  # of what the host computed, whose rounding is not a GPU's
     assume: str | None = None  # what these got
     routed: int = 0  # choices of experts by scores that are not sure

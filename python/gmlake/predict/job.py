@@ -187,7 +187,7 @@ class Watched:
         report.pop("guesses_used", None)
         return Facts(
             **ending._asdict(), **recorded, **self._steps.facts(), **others.facts(), drawings=drawings,
-            **self._mode.reads_of(), assume=self._job.order.assume, routed=self._mode.routed,
+            **self._mode.reads_of(), routed=self._mode.routed,
             oom_step=self._ooms[0] if self._ooms else None, library=report,
             host_memory_bytes=peak_host_memory(), torch=self._torch.__version__,
         )

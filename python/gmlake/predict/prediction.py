@@ -203,7 +203,8 @@ def with_peaks(rank: Rank, facts: Facts, others: Bounds) -> Rank:
     for path in facts.drawings:
         os.unlink(path)
     low, high = interval.ends(best.reserved, shares)
-    matter = {"clock": is_whole and is_contested(facts), "values": facts.error is None and is_decided(facts),
+    are_values_open = facts.error is None and (facts.unknown_reads is None or is_decided(facts))
+    matter = {"clock": is_whole and is_contested(facts), "values": are_values_open,
               "workspaces": facts.oom_step is not None and facts.error is None and bool(rank.estimated_workspaces)}
     differs = any(peak.facts.requests != facts.requests for peak in bounds.values)
     has_ends = next(interval.open_ended(facts, differs), None) is None

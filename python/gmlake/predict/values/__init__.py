@@ -42,7 +42,6 @@ from .unknown import UnknownReads
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ..facts import UnknownRead
     from .routing import Routing
 
 
@@ -66,9 +65,9 @@ class Off(contextlib.nullcontext[None]):
 
     routed = 0
 
-    def reads_of(self) -> dict[str, list[UnknownRead]]:
-        """None: nothing is noticed."""
-        return {"unknown_reads": [], "computed_reads": []}
+    def reads_of(self) -> dict[str, Any]:
+        """Nothing is known of them."""
+        return {"unknown_reads": None, "computed_reads": None, "assume": None}
 
 
 class Values:
@@ -131,9 +130,11 @@ class Values:
         """An optimizer's step begins or ends."""
         self.is_updating = begins
 
-    def reads_of(self) -> dict[str, list[UnknownRead]]:
-        """Places at which the program read what was never computed, and what the host computed; the most frequent first."""
-        return {"unknown_reads": self.reads.facts(), "computed_reads": self.computed_reads.facts()}
+    def reads_of(self) -> dict[str, Any]:
+        """Places at which the program read what was never computed, and what the host computed, the most frequent first; and
+        what the former got."""
+        reads = {"unknown_reads": self.reads.facts(), "computed_reads": self.computed_reads.facts()}
+        return {**reads, "assume": self.assumption.kind}
 
     def noted(self, doubt: int, size: int, what: str) -> None:
         """The program reads bytes that are not sure."""
