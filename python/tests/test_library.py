@@ -124,6 +124,17 @@ def test_an_error_names_its_code_and_a_refusal_its_function():
     assert b"cuSPARSE error 7 " in gpu.cusparseGetErrorString(7)
 
 
+def test_of_matrices_without_two_of_four_values_the_rest_is_kept_and_where_it_was():
+    gpu = loaded()
+    HALF, BYTE, ROWS, COLUMNS = 2, 3, 96, 160
+    for kind, bytes_of_both in [(HALF, 2 * ROWS * COLUMNS * 9 // 16), (BYTE, ROWS * COLUMNS * 10 // 16)]:
+        matrix, size, workspace = ctypes.create_string_buffer(512), ctypes.c_size_t(), ctypes.c_size_t(7)
+        counts = [ctypes.c_int64(count) for count in (ROWS, COLUMNS, COLUMNS)]
+        assert gpu.cusparseLtStructuredDescriptorInit(None, matrix, *counts, 16, kind, 1, 0) == 0
+        assert gpu.cusparseLtSpMMACompressedSize2(None, matrix, ctypes.byref(size), ctypes.byref(workspace)) == 0
+        assert (size.value, workspace.value) == (bytes_of_both, 0), (kind, size, workspace)
+
+
 def test_the_driver_knows_pinned_memory():
     gpu = loaded()
     CONTEXT, MEMORY_TYPE, DEVICE_POINTER, HOST_POINTER, DEVICE = 1, 2, 3, 4, 9

@@ -58,5 +58,6 @@ mod signatures;
 mod sparse;
 mod state;
 mod streams;
+mod structured;
 mod table;
 mod tensors;

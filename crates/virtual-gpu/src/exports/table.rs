@@ -114,7 +114,7 @@ table! {
         cusparseLtInit cusparseLtMatDescriptorDestroy cusparseLtMatmul
         cusparseLtMatmulAlgSelectionInit cusparseLtMatmulAlgSetAttribute
         cusparseLtMatmulDescSetAttribute cusparseLtMatmulDescriptorInit cusparseLtMatmulPlanDestroy
-        cusparseLtMatmulPlanInit cusparseLtMatmulSearch cusparseLtStructuredDescriptorInit
+        cusparseLtMatmulPlanInit cusparseLtMatmulSearch cusparseLtSpMMACompress2
         cusparseSDDMM cusparseSDDMM_preprocess cusparseSbsrmm cusparseSbsrmv
         cusparseSbsrsm2_analysis cusparseSbsrsm2_solve cusparseSbsrsv2_analysis
         cusparseSbsrsv2_solve cusparseScsrgeam2 cusparseSetMatDiagType cusparseSetMatFillMode
@@ -247,7 +247,6 @@ table! {
         ncclDevCommDestroy ncclGather ncclGetLsaMultimemDevicePointer ncclGetPeerDevicePointer
         ncclPutSignal ncclSignal ncclWaitSignal ncclWinGetUserPtr
         // cuSPARSE, NVRTC, CUPTI
-        cusparseLtMatmulAlgGetAttribute cusparseLtSpMMACompress2 cusparseLtSpMMACompressedSize2
         cusparseXbsrsm2_zeroPivot cusparseXbsrsv2_zeroPivot cuptiActivityGetNextRecord
         cuptiActivityGetNumDroppedRecords cuptiEventGetAttribute cuptiEventGetIdFromName
         cuptiEventGroupGetAttribute cuptiEventGroupReadEvent cuptiEventGroupSetAttribute
