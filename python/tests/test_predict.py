@@ -225,6 +225,20 @@ def test_what_a_script_does_with_a_value_is_found_in_its_source():
             assert set(found) == {decides}, (script, found)
 
 
+def test_a_loop_until_a_time_is_told_from_one_that_waits_or_logs():
+    begin = "import time\nbegin = time.monotonic()\n"
+    with tempfile.TemporaryDirectory() as folder:
+        for loop, found in [
+            ("while time.monotonic() - begin < 2: work()", "job.py:3"), ("while True:\n  if time.time() > begin: log()", None),
+            ("while time.time() < begin + 9: time.sleep(1)", None), ("for _ in range(3): print(time.time())", None),
+            ("def go():\n  end = time.perf_counter() + 2\n  while not done() and time.perf_counter() < end: work()", "job.py:5"),
+        ]:
+            Path(folder, "job.py").write_text(begin + loop)
+            flow._tree.cache_clear()
+            assert flow.timed_loop(f"{folder}/job.py") == found, loop
+    assert flow.timed_loop("") is flow.timed_loop("/") is flow.timed_loop("\0") is None
+
+
 def test_a_card_has_its_name_whatever_the_case():
     cards = ["H100 80GB", "H200"]
     assert options.card("h100-80gb", cards) == "H100 80GB" and options.card("h200", cards) == "H200"
@@ -1238,6 +1252,13 @@ def test_where_values_end_a_loop_runs_with_others_are_no_ends():
         assert "job.py:7 in <module> (a value of float32, compared) decides how the script goes on" in said, said
     rank = predict(UNTIL.format(read="print(error.item())")).rank
     assert [share["source"] for share in rank["interval"]] == ["unexplained"] and not rank["unbounded"], rank
+
+
+def test_no_run_bounds_a_loop_until_a_time():
+    loop = "kept = []\nwhile time.time() - begin < 0.2: kept.append(torch.empty(1 << 20, device='cuda'))"
+    found = predict(f"import time, torch\nbegin = time.time()\n{loop}")
+    assert found.rank["unbounded"] == ["clock"] and found.rank["timed_loop"] == "job.py:4", found.rank
+    assert "job.py:4 loops until a time has gone by" in found.err and "no run bounds" not in found.err, found.err
 
 
 CAUGHT = """

@@ -143,10 +143,7 @@ def notes_of(rank: Rank, order: Order) -> Iterator[str]:
     """What must be known about one rank's numbers."""
     yield from allocator_of(rank)
     yield from interval_of(rank)
-    if rank.open_ends:
-        yield "a run that bounds the interval did not finish, so the interval may be too narrow"
-    elif rank.unbounded and not (is_unnoticed(rank) and rank.unbounded == ["values"]):
-        yield unbounded_of(rank)
+    yield from open_of(rank)
     yield from beside_of(rank, order)
     if rank.died_of_memory:
         yield "memory ran out; predict the full need with --memory unlimited"
@@ -181,6 +178,21 @@ def end_of(rank: Rank) -> Iterator[str]:
         yield "the script requested no GPU memory in this process"
 
 
+def open_of(rank: Rank) -> Iterator[str]:
+    """Where the interval may be too narrow."""
+    told = {"clock": rank.timed_loop is not None, "values": rank.unknown_reads is None}  # in lines of their own
+    if rank.open_ends:
+        yield "a run that bounds the interval did not finish, so the interval may be too narrow"
+    elif not all(told.get(source) for source in rank.unbounded):
+        yield unbounded_of(rank)
+    if rank.timed_loop and "clock" in rank.unbounded:
+        yield (f"{rank.timed_loop} loops until a time has gone by, in which a GPU does more or less than this machine: "
+               "the interval does not cover that")
+    if rank.unknown_reads is None and "values" in rank.unbounded:
+        yield ("with --values off nothing is known of the values that the script reads, whatever --assume says: "
+               "the interval does not cover a size or a branch that depends on them")
+
+
 def unbounded_of(rank: Rank) -> str:
     """What no run bounds, and why."""
     has_runs = any(share.source == "values" for share in rank.interval)
@@ -211,16 +223,8 @@ def interval_of(rank: Rank) -> Iterator[str]:
             yield f"{share.source}: {show(share.below)} less to {show(share.above)} more; {share.why}"
 
 
-def is_unnoticed(rank: Rank) -> bool:
-    """Whether nothing is known of the values that the script read."""
-    return rank.unknown_reads is None and "values" in rank.unbounded
-
-
 def reads_of(rank: Rank, order: Order) -> Iterator[str]:
     """What the script read and no kernel had computed."""
-    if is_unnoticed(rank):
-        yield (f"with --values {order.values} nothing is known of the values that the script reads, whatever --assume says: "
-               "the interval does not cover a size or a branch that depends on them")
     reads = rank.unknown_reads or []
     if reads:
         count = sum(read["count"] for read in reads)

@@ -140,6 +140,7 @@ class Facts(Ended):
     unknown_reads: list[UnknownRead] | None = None  # None: nothing was noticed
     computed_reads: list[UnknownRead] | None = None  # of what the host computed, whose rounding is not a GPU's
     assume: str | None = None  # what these got
+    timed_loop: str | None = None  # the line of the script that loops until a time has gone by
     routed: int = 0  # choices of experts by scores that are not sure
     host_memory_bytes: int | None = None
     own_runtimes: list[str] | None = None
@@ -224,6 +225,7 @@ class Rank(Ended):
     unknown_reads: list[UnknownRead] | None = None
     computed_reads: list[UnknownRead] | None = None
     assume: str | None = None
+    timed_loop: str | None = None
     host_memory_bytes: int | None = None
     own_runtimes: list[str] | None = None
     frameworks: list[str] | None = None

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ast
 import functools
-import linecache
+import os
 import re
 from typing import TYPE_CHECKING, NamedTuple, Union
 
@@ -32,6 +32,10 @@ WHOLE_OF = frozenset(["int", "floor", "ceil", "trunc", "round", "range"])
 SHAPES = frozenset(["shape", "size", "ndim", "dim", "numel", "dtype", "device", "requires_grad", "is_cuda"])
 FULL = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)  # true whatever is in them
 BY_ITSELF = (ast.Is, ast.IsNot, ast.In, ast.NotIn)  # comparisons that ask for no order
+
+CLOCK = re.compile(r"(time\.)?(time|monotonic|perf_counter)(_ns)?|(datetime\.)+now")
+WAITING = re.compile("sleep|wait|poll|join|get$|is_alive|is_set|recv|query|connect|accept")
+BEGAN_IN = os.getcwd()  # in which the names of files are, wherever the script goes
 
 Body = Union[ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda]
 
@@ -63,11 +67,26 @@ def _use(code: CodeType, at: int, line: int) -> Use:
     return Use(next((words for words in (COMPARED, WHOLE) if words in found), ""), first.returns())
 
 
+def timed_loop(script: str) -> str | None:
+    """The line of a script that loops until a time has gone by, as `file.py:4`; not where the loop waits for something."""
+    tree = _tree(script)
+    for body in ast.walk(tree) if tree else ():
+        if not isinstance(body, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        found = Flow(body, [node for node in _own(body) if isinstance(node, ast.Call) and CLOCK.fullmatch(_path(node.func))])
+        loops = (node for node in found.nodes if isinstance(node, ast.While) and found.has(node.test))
+        for loop in loops:
+            if not any(isinstance(node, ast.Call) and WAITING.match(_name(node)) for node in ast.walk(loop)):
+                return f"{os.path.basename(script)}:{loop.lineno}"
+    return None
+
+
 @functools.lru_cache(8)
 def _tree(name: str) -> ast.Module | None:
     try:
-        return ast.parse("".join(linecache.getlines(name)))
-    except (SyntaxError, ValueError):
+        with open(os.path.join(BEGAN_IN, name), "rb") as file:
+            return ast.parse(file.read())
+    except (OSError, SyntaxError, ValueError):
         return None
 
 

@@ -17,7 +17,7 @@ import traceback
 import types
 from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
-from . import children, compiling, ends, leaving, library, others, stdin
+from . import children, compiling, ends, flow, leaving, library, others, stdin
 from .categories import Categories
 from .facts import DONE, EXITED, FAILED, FINISHED, RAN_OUT, REPLACED, Ending, Facts
 from .order import Job, Order
@@ -187,7 +187,7 @@ class Watched:
         report.pop("guesses_used", None)
         return Facts(
             **ending._asdict(), **recorded, **self._steps.facts(), **others.facts(), drawings=drawings,
-            **self._mode.reads_of(), routed=self._mode.routed,
+            **self._mode.reads_of(), timed_loop=flow.timed_loop("".join(sys.argv[:1])), routed=self._mode.routed,
             oom_step=self._ooms[0] if self._ooms else None, library=report,
             host_memory_bytes=peak_host_memory(), torch=self._torch.__version__,
         )

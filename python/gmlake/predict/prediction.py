@@ -185,7 +185,8 @@ def rank_of(rank: int, facts: Facts, others: Bounds) -> Rank:
 # What a rank's numbers have as the facts have it.
 SAME = [
     "requests", "ended", "error", "gpus", "gpu_use_s", "allocator", "device", "device_memory_bytes", "steps", "step_seconds",
-    "step_end_us", "oom_step", "unknown_reads", "computed_reads", "assume", "host_memory_bytes", "own_runtimes", "frameworks",
+    "step_end_us", "oom_step", "unknown_reads", "computed_reads", "assume", "timed_loop", "host_memory_bytes",
+    "own_runtimes", "frameworks",
 ]
 
 
@@ -204,11 +205,13 @@ def with_peaks(rank: Rank, facts: Facts, others: Bounds) -> Rank:
         os.unlink(path)
     low, high = interval.ends(best.reserved, shares)
     are_values_open = facts.error is None and (facts.unknown_reads is None or is_decided(facts))
-    matter = {"clock": is_whole and is_contested(facts), "values": are_values_open,
+    is_timed = facts.timed_loop is not None
+    matter = {"clock": is_whole and (is_timed or is_contested(facts)), "values": are_values_open,
               "workspaces": facts.oom_step is not None and facts.error is None and bool(rank.estimated_workspaces)}
     differs = any(peak.facts.requests != facts.requests for peak in bounds.values)
     has_ends = next(interval.open_ended(facts, differs), None) is None
-    bounded = {share.source for share in shares if has_ends or share.source != "values"}
+    has_ends_of = {"values": has_ends, "clock": not is_timed}
+    bounded = {share.source for share in shares if has_ends_of.get(share.source, True)}
     return replace(
         rank, reserved_peak_bytes=best.reserved, reserved_peak_bytes_low=low,
         reserved_peak_bytes_high=high, active_peak_bytes=best.active,
