@@ -12,6 +12,7 @@ logged decides nothing; what functions of other files do with their arguments is
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import os
 import re
@@ -35,7 +36,10 @@ BY_ITSELF = (ast.Is, ast.IsNot, ast.In, ast.NotIn)  # comparisons that ask for n
 
 CLOCK = re.compile(r"(time\.)?(time|monotonic|perf_counter)(_ns)?|(datetime\.)+now")
 WAITING = re.compile("sleep|wait|poll|join|get$|is_alive|is_set|recv|query|connect|accept")
-BEGAN_IN = os.getcwd()  # in which the names of files are, wherever the script goes
+try:
+    BEGAN_IN = os.getcwd()  # in which the names of files are, wherever the script goes
+except OSError:
+    BEGAN_IN = ""
 
 Body = Union[ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda]
 
@@ -58,6 +62,13 @@ def use(frames: Iterable[FrameType]) -> str:
 
 @functools.cache
 def _use(code: CodeType, at: int, line: int) -> Use:
+    try:
+        return _found(code, at, line)
+    except RecursionError:  # source that is nested too deep to be followed
+        return Use(COMPARED, False)
+
+
+def _found(code: CodeType, at: int, line: int) -> Use:
     body, owner = _place(code)
     if body is None:
         return Use("", False)
@@ -69,6 +80,12 @@ def _use(code: CodeType, at: int, line: int) -> Use:
 
 def timed_loop(script: str) -> str | None:
     """The line of a script that loops until a time has gone by, as `file.py:4`; not where the loop waits for something."""
+    with contextlib.suppress(RecursionError):
+        return _timed_loop(script)
+    return None
+
+
+def _timed_loop(script: str) -> str | None:
     tree = _tree(script)
     for body in ast.walk(tree) if tree else ():
         if not isinstance(body, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -86,7 +103,7 @@ def _tree(name: str) -> ast.Module | None:
     try:
         with open(os.path.join(BEGAN_IN, name), "rb") as file:
             return ast.parse(file.read())
-    except (OSError, SyntaxError, ValueError):
+    except (OSError, SyntaxError, ValueError, MemoryError):
         return None
 
 
@@ -98,7 +115,9 @@ def _place(code: CodeType) -> tuple[Body | None, ast.ClassDef | None]:
     found: tuple[Body | None, ast.ClassDef | None] = None, None
     for node in ast.walk(tree):
         for each in ast.iter_child_nodes(node):
-            if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) and _begin(each) == code.co_firstlineno:
+            if not isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+                continue
+            if (_begin(each), getattr(each, "name", "<lambda>")) == (code.co_firstlineno, code.co_name):
                 found = each, node if isinstance(node, ast.ClassDef) else None
     # A comprehension before Python 3.12, or what torch.compile makes of a function: the function around it.
     return found if found[0] else (_around(tree, code.co_firstlineno), None)
