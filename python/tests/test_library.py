@@ -126,13 +126,18 @@ def test_an_error_names_its_code_and_a_refusal_its_function():
 
 def test_of_matrices_without_two_of_four_values_the_rest_is_kept_and_where_it_was():
     gpu = loaded()
-    HALF, BYTE, ROWS, COLUMNS = 2, 3, 96, 160
-    for kind, bytes_of_both in [(HALF, 2 * ROWS * COLUMNS * 9 // 16), (BYTE, ROWS * COLUMNS * 10 // 16)]:
+    FLOAT, HALF, BYTE = 0, 2, 3
+    # As an H200 said.
+    for kind, rows, columns, bytes_of_both, work in [
+        (HALF, 32, 32, 1280, 256), (HALF, 96, 192, 21504, 3072), (HALF, 4096, 11008, 50724864, 5636096),
+        (BYTE, 32, 32, 1024, 512), (BYTE, 96, 192, 12288, 3072), (BYTE, 16384, 4096, 41943040, 8388608),
+        (FLOAT, 32, 32, 3072, 512), (FLOAT, 96, 192, 49152, 6144), (FLOAT, 4096, 11008, 112721920, 11272192),
+    ]:
         matrix, size, workspace = ctypes.create_string_buffer(512), ctypes.c_size_t(), ctypes.c_size_t(7)
-        counts = [ctypes.c_int64(count) for count in (ROWS, COLUMNS, COLUMNS)]
+        counts = [ctypes.c_int64(count) for count in (rows, columns, columns)]
         assert gpu.cusparseLtStructuredDescriptorInit(None, matrix, *counts, 16, kind, 1, 0) == 0
         assert gpu.cusparseLtSpMMACompressedSize2(None, matrix, ctypes.byref(size), ctypes.byref(workspace)) == 0
-        assert (size.value, workspace.value) == (bytes_of_both, 0), (kind, size, workspace)
+        assert (size.value, workspace.value) == (bytes_of_both, work), (kind, rows, size, workspace)
 
 
 def test_the_driver_knows_pinned_memory():
