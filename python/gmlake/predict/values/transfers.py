@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 NAMES = frozenset(["_local_scalar_dense", "copy_", *READBACKS])
 
 COUNTED = 4  # bytes of a count of what is not zero
+PICKLED = (b"\x80", b"PK\3\4")  # how pickles begin, and files of torch.save
+LARGEST = 1 << 30  # bytes of an object that ranks send each other
 
 
 class Transfer(Operator):
@@ -110,14 +112,9 @@ class Transfer(Operator):
         with values.noticed():
             return self.device(args, {})
 
-    def fits(self, tensor: Tensor) -> bool:
-        """Whether this is copied: as other results, and bytes of an object that ranks send each other."""
-        is_row = tensor.dtype == torch.uint8 and tensor.dim() == 1 and tensor.nbytes <= self.limits.indices
-        return super().fits(tensor) or is_row and not unknown.is_of_storage()
-
     def brought(self, to: Tensor, source: Tensor) -> None:
         """After a copy from the host."""
-        if self.fits(to):
+        if self.fits(to) or is_pickled(source):
             prepare([to])
             host.view(to).copy_(source)
             self.shadow.learn(to)
@@ -133,7 +130,7 @@ class Transfer(Operator):
     def fetched(self, to: Tensor, source: Tensor) -> None:
         """After a copy to the host, which left elements wrong where a kernel was to change them first."""
         if self.shadow.touched(source) and (
-            self.fits(source) or source.numel() * source.element_size() <= MIB
+            self.fits(source) or source.numel() * source.element_size() <= MIB or is_pickled(source)
         ):
             to.copy_(host.view(source))
 
@@ -153,3 +150,10 @@ class Transfer(Operator):
                 self.shadow.hold(to)
         else:
             self.forget([to])
+
+
+def is_pickled(tensor: Tensor) -> bool:
+    """Whether these are the bytes of an object, as ranks send them to each other, of any size."""
+    if tensor.dtype != torch.uint8 or tensor.dim() != 1 or not 4 <= tensor.numel() <= LARGEST:
+        return False
+    return bytes((host.view(tensor) if tensor.is_cuda else tensor)[:4].tolist()).startswith(PICKLED)
