@@ -5,7 +5,7 @@
 //! takes one at a time and runs its allocators one after another, so that no more traces are in memory than there
 //! are workers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -38,10 +38,12 @@ pub fn compare_files(
     done: impl Fn(&Path) + Sync,
 ) -> Vec<Result<Comparison, FileError>> {
     let spread = Spread::of_files(files.len());
-    let mut ranks: BTreeMap<String, usize> = BTreeMap::new();
-    files.iter().for_each(|file| *ranks.entry(of_path(file).0).or_default() += 1);
+    let mut ranks: BTreeMap<String, BTreeSet<Option<u64>>> = BTreeMap::new();
+    for (job, rank) in files.iter().map(|file| of_path(file)) {
+        ranks.entry(job).or_default().insert(rank);
+    }
     let one = |file: &PathBuf| {
-        let ranks = ranks[&of_path(file).0];
+        let ranks = ranks[&of_path(file).0].len();
         let all = match choices.every_device {
             true => open_all(file, &choices.open),
             false => open(file, &choices.open).map(|opened| vec![opened]),
