@@ -150,12 +150,14 @@ pub struct Setup {
 impl Setup {
     /// Bytes that a run may hold, if there is an end to it.
     pub fn memory(&self, opened: &Opened) -> Option<Bytes> {
+        self.limit(opened).into_iter().chain(self.physical(opened)).min()
+    }
+
+    /// Bytes that the device has for the job.
+    fn physical(&self, opened: &Opened) -> Option<Bytes> {
         match self.memory {
-            Memory::AsRecorded => opened.limit.or(opened.capacity),
-            Memory::Unlimited => None,
-            Memory::Bytes(left) | Memory::Part { left, .. } => {
-                Some(self.limit(opened).map_or(left, |limit| limit.min(left)))
-            }
+            Memory::AsRecorded => opened.capacity,
+            given => given.given().map(|(left, _)| left),
         }
     }
 
@@ -171,15 +173,13 @@ impl Setup {
 
     /// The device for one allocator.
     pub(crate) fn device(&self, opened: &Opened, choice: &Choice) -> SimDevice {
-        let limit = self.limit(opened).filter(|_| choice.spec.role != Role::PyTorch);
-        let physical = match self.memory {
-            Memory::AsRecorded => opened.capacity,
-            Memory::Unlimited => None,
-            Memory::Bytes(left) | Memory::Part { left, .. } => Some(left),
+        // PyTorch's own keeps to a limit by itself.
+        let memory = match choice.spec.role {
+            Role::PyTorch => self.physical(opened),
+            _ => self.memory(opened),
         };
         let recorded = || self.recorded_addresses(opened, choice).map(AddressPolicy::Recorded);
         let policy = self.addresses.clone().or_else(recorded).unwrap_or(AddressPolicy::Driver);
-        let memory = limit.into_iter().chain(physical).min();
         SimDevice::with_policy(memory.unwrap_or(UNLIMITED), policy)
             .lagging(self.gpu_lag.unwrap_or(DEFAULT_GPU_LAG))
     }

@@ -80,7 +80,7 @@ fn allocators(args: &PlanArgs) -> AllocatorArgs {
 }
 
 /// The catalogue, built in or from a file.
-pub(crate) fn catalogue(path: Option<&Path>) -> anyhow::Result<Vec<Card>> {
+fn catalogue(path: Option<&Path>) -> anyhow::Result<Vec<Card>> {
     let Some(path) = path else { return Ok(Card::built_in()) };
     let name = path.display();
     let file = File::open(path).with_context(|| format!("{name}: cannot be read"))?;
