@@ -308,6 +308,11 @@ impl Coverage {
         }
     }
 
+    /// Whether figures of what was seen are lower bounds.
+    pub fn is_lower_bound(&self) -> bool {
+        self.of_what_was_seen() == Certainty::AtLeast
+    }
+
     /// Whether entries of memory from the driver are missing: then it is not known what PyTorch held.
     pub fn lacks_segments(&self) -> bool {
         self.gaps.iter().any(|gap| matches!(gap, Gap::SegmentsMissing { .. }))
@@ -383,8 +388,7 @@ impl Serialize for Coverage {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut out = serializer.serialize_struct("Coverage", 4)?;
         out.serialize_field("kind", &self.kind())?;
-        let is_lower_bound = self.of_what_was_seen() == Certainty::AtLeast;
-        out.serialize_field("is_lower_bound", &is_lower_bound)?;
+        out.serialize_field("is_lower_bound", &self.is_lower_bound())?;
         let gaps: Vec<String> = self.gaps.iter().map(ToString::to_string).collect();
         out.serialize_field("gaps", &gaps)?;
         out.serialize_field("cure", &self.cure())?;

@@ -7,7 +7,6 @@ use gmlake::devices::Devices;
 use gmlake::plan::{Card, FitVerdict, JobFit, Target, fit_job, show as report};
 use gmlake::sim::job::{Job, jobs};
 use gmlake::sim::{Choices, choose_one, under};
-use gmlake::trace::Certainty;
 
 use crate::args::FitsArgs;
 use crate::plan;
@@ -62,7 +61,7 @@ fn answer(target: &Target, fit: &JobFit) -> serde_json::Value {
         "fits": fit.verdict() == Some(FitVerdict::Fits),
         "verdict": fit.verdict(),
         "coverage": fit.coverage,
-        "is_lower_bound": fit.coverage.of_what_was_seen() == Certainty::AtLeast,
+        "is_lower_bound": fit.coverage.is_lower_bound(),
         "ranks": fit.ranks,
         "failures": fit.failures,
     })
